@@ -1,0 +1,96 @@
+"""The transcendental functions of the contract, written once and compiled per executor.
+
+Each is a fixed sequence of correctly rounded float32 operations, so that every executor that has those operations gives
+the same bits.  Errors against the true value are within 2 units of 2^-24 relative (`tests/unit/numerics`).
+Does not know: vectors, orders, operations of the model.
+
+    exp(x)        +0 below -87.33, +inf above 88.72, NaN stays NaN
+    sigmoid(x)    1/(1+exp(-x)); for negative x  e/(1+e) with e = exp(x)
+    silu(x)       x * sigmoid(x)
+    softplus(x)   x above 20, else  max(x, 0) + log1p(exp(-|x|))
+    key(x)        int32 that orders floats (NaN lowest, -0 equal to +0): the rank key of routers, top-k, argmax and blocks
+"""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+ZERO, HALF, ONE, TWO, TWENTY = (np.float32(v) for v in (0.0, 0.5, 1.0, 2.0, 20.0))
+EXP_LOWEST = np.float32(-87.33)
+EXP_HIGHEST = np.float32(88.72)
+INFINITY = np.float32(np.inf)
+LOG2_E = np.float32(1.4426950408889634)
+MINUS_LN2_HIGH = np.float32(-0.693359375)
+"""-ln 2 rounded to 10 bits: products with the exponent are exact."""
+MINUS_LN2_LOW = np.float32(2.12194440e-4)
+EXP_2, EXP_3, EXP_4, EXP_5, EXP_6, EXP_7 = (
+    np.float32(v)
+    for v in (0.5, 0.1666666716337204, 0.04166645556688309, 0.008333297446370125, 0.001393454265780747, 0.00019900442566722631)
+)
+"""exp(r) = 1 + r + r^2 p(r) on |r| <= ln2 / 2: Chebyshev fit of p, degree 5."""
+ATANH = tuple(
+    np.float32(v)
+    for v in (0.3333333432674408, 0.20000006258487701, 0.14285139739513397, 0.11132679879665375, 0.08729005604982376, 0.10405991226434708)
+)
+ATANH_0, ATANH_1, ATANH_2, ATANH_3, ATANH_4, ATANH_5 = ATANH
+"""atanh(s) = s + s^3 p(s^2) on 0 <= s <= 1/3: Chebyshev fit of p, degree 5."""
+
+EXPONENT_BIAS = np.int32(127)
+MANTISSA_BITS = np.int32(23)
+MANTISSA_SCALE = np.int32(1 << 23)
+SIGN_MASK = np.int32(0x7FFFFFFF)
+INFINITY_BITS = np.int32(0x7F800000)
+LOWEST_KEY = np.int32(-0x80000000)
+
+
+def build(seam: SimpleNamespace) -> SimpleNamespace:
+    """Compile the functions for one executor; returns a namespace with the names of the module's docstring."""
+    jit, add, sub, mul, div, fma = seam.jit, seam.add, seam.sub, seam.mul, seam.div, seam.fma
+    bits, from_bits, round_even = seam.bits, seam.from_bits, seam.round_even
+
+    @jit
+    def exp(x):
+        if not (x > EXP_LOWEST):
+            return x if x != x else ZERO
+        if x > EXP_HIGHEST:
+            return INFINITY
+        n = round_even(mul(x, LOG2_E))
+        whole = np.float32(n)
+        r = fma(whole, MINUS_LN2_LOW, fma(whole, MINUS_LN2_HIGH, x))
+        p = fma(fma(fma(fma(fma(EXP_7, r, EXP_6), r, EXP_5), r, EXP_4), r, EXP_3), r, EXP_2)
+        value = add(fma(mul(r, r), p, r), ONE)
+        first = n >> 1
+        power_first = from_bits(np.int32((first + EXPONENT_BIAS) * MANTISSA_SCALE))
+        power_second = from_bits(np.int32((n - first + EXPONENT_BIAS) * MANTISSA_SCALE))
+        return mul(mul(value, power_first), power_second)
+
+    @jit
+    def sigmoid(x):
+        if x < ZERO:
+            e = exp(x)
+            return div(e, add(ONE, e))
+        return div(ONE, add(ONE, exp(sub(ZERO, x))))
+
+    @jit
+    def silu(x):
+        return mul(x, sigmoid(x))
+
+    @jit
+    def softplus(x):
+        if x > TWENTY:
+            return x
+        positive = x if x > ZERO else ZERO
+        t = exp(sub(ZERO, x if x > ZERO else sub(ZERO, x)))
+        s = div(t, add(TWO, t))
+        z = mul(s, s)
+        p = fma(fma(fma(fma(fma(ATANH_5, z, ATANH_4), z, ATANH_3), z, ATANH_2), z, ATANH_1), z, ATANH_0)
+        return add(positive, mul(TWO, fma(mul(s, z), p, s))) if x == x else x
+
+    @jit
+    def key(x):
+        if x != x:
+            return LOWEST_KEY
+        b = bits(add(x, ZERO))
+        return b if b >= 0 else np.int32(b ^ SIGN_MASK)
+
+    return SimpleNamespace(exp=exp, sigmoid=sigmoid, silu=silu, softplus=softplus, key=key)

@@ -1,0 +1,138 @@
+"""Reads one GGUF file's keys and tensor records through the `gguf` library, with every offset checked.
+
+The library reads past the end of a file without noticing and raises whatever numpy raises; here each access is bounded,
+and each failure becomes one ModelFileError that names the file.  Importing this module imports `gguf`: import it only
+when a file is opened.  Does not know: architectures, shards, which keys a model needs.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+
+from strata.errors import ModelFileError
+from strata.model.keys import Key
+from strata.model.tensor import Tensor
+
+_INTEGERS = {
+    GGUFValueType[name] for name in ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64")
+}
+_FLOATS = {GGUFValueType.FLOAT32, GGUFValueType.FLOAT64}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """One file's content: keys by name, tensors in file order."""
+
+    path: Path
+    keys: dict[str, Key]
+    tensors: tuple[Tensor, ...]
+
+
+def read_header(path: Path) -> Header:
+    """Map `path` and read its keys and tensor records; raises ModelFileError for a file that is not sound GGUF."""
+    _register_missing_types()
+    try:
+        reader = _BoundedReader(path)
+    except ModelFileError:
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError, OSError) as error:
+        raise _damaged(path, f"its header cannot be read ({_one_line(error)})") from error
+    if reader.byte_order == "S":
+        raise ModelFileError(f"{path}", "its byte order is not this machine's", "convert it to little-endian GGUF")
+    keys = {name: _key(field) for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+    return Header(path, keys, tuple(reader.found))
+
+
+class _BoundedReader(gguf.GGUFReader):
+    """GGUFReader that refuses to read past the end and describes tensors without expanding them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.found: list[Tensor] = []
+        super().__init__(path)
+
+    def _get(self, offset, dtype, count=1, override_order=None):
+        end = int(offset) + np.dtype(dtype).itemsize * int(count)
+        if end > self.data.size:
+            raise _truncated(self._path, f"its header goes on to byte {end:,}", self.data.size)
+        return super()._get(int(offset), dtype, int(count), override_order)
+
+    def _build_tensors(self, start_offs, fields) -> None:
+        names: set[str] = set()
+        for field in fields:
+            tensor = self._tensor(int(start_offs), field)
+            if tensor.name in names:
+                raise _damaged(self._path, f"tensor {tensor.name} stands in it twice")
+            names.add(tensor.name)
+            self.found.append(tensor)
+
+    def _tensor(self, start: int, field) -> Tensor:
+        _, name_data, _, dims, raw_type, offset = field.parts
+        name = bytes(name_data).decode("utf-8")
+        type_name, block_weights, block_bytes = self._type(name, int(raw_type[0]))
+        shape = tuple(int(size) for size in reversed(dims.tolist()))
+        if not shape or min(shape) < 1 or shape[-1] % block_weights:
+            raise _damaged(
+                self._path, f"tensor {name} of shape {list(shape)} does not divide into {type_name} blocks of {block_weights}"
+            )
+        n_bytes = int(np.prod([int(size) for size in shape], dtype=object)) // block_weights * block_bytes
+        begin = start + int(offset[0])
+        if begin + n_bytes > self.data.size:
+            raise _truncated(self._path, f"tensor {name} ends at byte {begin + n_bytes:,}", self.data.size)
+        return Tensor(name, type_name, shape, self.data[begin : begin + n_bytes], self._path)
+
+    def _type(self, tensor_name: str, type_id: int) -> tuple[str, int, int]:
+        try:
+            kind = GGMLQuantizationType(type_id)
+        except ValueError as error:
+            raise ModelFileError(
+                f"tensor {tensor_name} of {self._path}",
+                f"its weight type {type_id} is unknown",
+                "use a file in one of the types listed in docs/FORMATS.md",
+            ) from error
+        return kind.name, *GGML_QUANT_SIZES[kind]
+
+
+def _key(field) -> Key:
+    types = field.types
+    if types[0] is GGUFValueType.ARRAY:
+        # An empty array stores no element type; any list kind fits it.
+        kind = _kind(types[-1]) + "s" if len(types) > 1 else "empty"
+    else:
+        kind = _kind(types[0])
+    return Key(field.name, kind, field.contents)
+
+
+def _kind(value_type: GGUFValueType) -> str:
+    if value_type in _INTEGERS:
+        return "integer"
+    if value_type in _FLOATS:
+        return "float"
+    return {GGUFValueType.STRING: "text", GGUFValueType.BOOL: "boolean"}.get(value_type, "array")
+
+
+def _damaged(path: Path, why: str) -> ModelFileError:
+    return ModelFileError(f"{path}", why, "download or convert the file again")
+
+
+def _truncated(path: Path, why: str, size: int) -> ModelFileError:
+    return _damaged(path, f"it is truncated: {why} but the file has {size:,} bytes")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _register_missing_types() -> None:
+    try:
+        from strata.formats import gguf_types  # noqa: F401
+    except ImportError:
+        if "Q2_0" not in GGMLQuantizationType.__members__:
+            member = int.__new__(GGMLQuantizationType, 42)
+            member._name_, member._value_ = "Q2_0", 42
+            GGMLQuantizationType._member_map_["Q2_0"] = member
+            GGMLQuantizationType._value2member_map_[42] = member
+            GGML_QUANT_SIZES[member] = (64, 18)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ARCHITECTURE = "qwen4exp"
 DRAFT_SUFFIX = "-mtp"
 
+_ARCHITECTURE_KEY = "general.architecture"
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})$")
 _PER_FILE_KEYS = ("general.", "split.")
 """Keys that may differ between the files of one model."""
@@ -97,7 +98,9 @@ def _require_file(path: Path, is_other_shard: bool) -> None:
 
 def _check_architecture(header: "Header") -> None:
     keys = Keys(header.keys, f"{header.path}")
-    name = keys.text("general.architecture")
+    if _ARCHITECTURE_KEY not in keys and keys.integer("split.no", 0) > 0:
+        return  # only the first shard has to carry the model's keys
+    name = keys.text(_ARCHITECTURE_KEY)
     if name != ARCHITECTURE:
         raise ModelFileError(
             f"{header.path}", f"its architecture is {name}, not {ARCHITECTURE}", f"use a {ARCHITECTURE} model file"
@@ -105,16 +108,23 @@ def _check_architecture(header: "Header") -> None:
 
 
 def _check_split(headers: list["Header"]) -> None:
-    """Every file that says it is one of n shards must have come with the others."""
-    for header in headers:
-        count = Keys(header.keys, f"{header.path}").integer("split.count", 1)
-        present = sum(1 for other in headers if "split.count" in other.keys)
-        if count > 1 and present != count:
-            raise ModelFileError(
-                f"{header.path}",
-                f"it is one of {count} shards and {present} are here",
-                "put all shards into one folder, under the names they were published with",
-            )
+    """Files that say they are shards must be complete, by their own count and by the number of tensors."""
+    shards = [header for header in headers if "split.count" in header.keys]
+    for header in shards:
+        keys = Keys(header.keys, f"{header.path}")
+        count = keys.integer("split.count")
+        if len(shards) != max(count, 1):
+            raise _incomplete(header.path, f"it is one of {count} shards and {len(shards)} are here")
+        n_tensors = sum(len(shard.tensors) for shard in shards)
+        expected = keys.integer("split.tensors.count", n_tensors)
+        if n_tensors != expected:
+            raise _incomplete(header.path, f"the model has {expected} tensors and its shards hold {n_tensors}")
+
+
+def _incomplete(path: Path, why: str) -> ModelFileError:
+    return ModelFileError(
+        f"{path}", why, "put all shards into one folder, under the names that they were published with"
+    )
 
 
 def _merged_keys(headers: list["Header"]) -> Keys:

@@ -5,17 +5,21 @@ and each failure becomes one ModelFileError that names the file.  Importing this
 when a file is opened.  Does not know: architectures, shards, which keys a model needs.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
 import numpy as np
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
+from gguf.constants import GGUFValueType
 
 from strata.errors import ModelFileError
+from strata.formats import table
+from strata.formats.floats import FloatFormat
 from strata.model.keys import Key
 from strata.model.tensor import Tensor
 
+_MAGIC = b"GGUF"
 _INTEGERS = {
     GGUFValueType[name] for name in ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64")
 }
@@ -33,8 +37,11 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """Map `path` and read its keys and tensor records; raises ModelFileError for a file that is not sound GGUF."""
-    _register_missing_types()
     try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+        if magic != _MAGIC:
+            raise ModelFileError(f"{path}", f"it is not a GGUF file (it begins with {magic!r})", "name a .gguf file")
         reader = _BoundedReader(path)
     except ModelFileError:
         raise
@@ -42,6 +49,8 @@ def read_header(path: Path) -> Header:
         raise _damaged(path, f"its header cannot be read ({_one_line(error)})") from error
     if reader.byte_order == "S":
         raise ModelFileError(f"{path}", "its byte order is not this machine's", "convert it to little-endian GGUF")
+    if len(reader.found) != int(reader.fields["GGUF.tensor_count"].contents()):
+        raise ModelFileError(f"{path}", "this release of gguf does not list its tensors", "install gguf 0.19")
     keys = {name: _key(field) for name, field in reader.fields.items() if not name.startswith("GGUF.")}
     return Header(path, keys, tuple(reader.found))
 
@@ -78,22 +87,25 @@ class _BoundedReader(gguf.GGUFReader):
             raise _damaged(
                 self._path, f"tensor {name} of shape {list(shape)} does not divide into {type_name} blocks of {block_weights}"
             )
-        n_bytes = int(np.prod([int(size) for size in shape], dtype=object)) // block_weights * block_bytes
+        n_bytes = math.prod(shape) // block_weights * block_bytes
         begin = start + int(offset[0])
         if begin + n_bytes > self.data.size:
             raise _truncated(self._path, f"tensor {name} ends at byte {begin + n_bytes:,}", self.data.size)
-        return Tensor(name, type_name, shape, self.data[begin : begin + n_bytes], self._path)
+        if begin % self.alignment:
+            raise _damaged(self._path, f"tensor {name} begins at byte {begin:,}, not at a multiple of {self.alignment}")
+        raw = self.data[begin : begin + n_bytes].view(np.ndarray)
+        return Tensor(name, type_name, shape, raw, self._path)
 
     def _type(self, tensor_name: str, type_id: int) -> tuple[str, int, int]:
         try:
-            kind = GGMLQuantizationType(type_id)
-        except ValueError as error:
+            found = table.by_id(type_id)
+        except ModelFileError as error:
             raise ModelFileError(
-                f"tensor {tensor_name} of {self._path}",
-                f"its weight type {type_id} is unknown",
-                "use a file in one of the types listed in docs/FORMATS.md",
+                f"tensor {tensor_name} of {self._path}", f"its {error.what} is unknown", error.remedy
             ) from error
-        return kind.name, *GGML_QUANT_SIZES[kind]
+        if isinstance(found, FloatFormat):
+            return found.name, 1, found.bytes
+        return found.name, found.block_weights, found.block_bytes
 
 
 def _key(field) -> Key:
@@ -125,14 +137,3 @@ def _truncated(path: Path, why: str, size: int) -> ModelFileError:
 def _one_line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
-
-def _register_missing_types() -> None:
-    try:
-        from strata.formats import gguf_types  # noqa: F401
-    except ImportError:
-        if "Q2_0" not in GGMLQuantizationType.__members__:
-            member = int.__new__(GGMLQuantizationType, 42)
-            member._name_, member._value_ = "Q2_0", 42
-            GGMLQuantizationType._member_map_["Q2_0"] = member
-            GGMLQuantizationType._value2member_map_[42] = member
-            GGML_QUANT_SIZES[member] = (64, 18)

@@ -59,4 +59,7 @@ class Keys:
             raise ModelFileError(
                 f"key {name}", f"it holds {entry.kind} where {kind} is expected", "convert the model again"
             )
-        return entry.decode()
+        try:
+            return entry.decode()
+        except UnicodeDecodeError as error:
+            raise ModelFileError(f"key {name}", "its text is not UTF-8", "convert the model again") from error

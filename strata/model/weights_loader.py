@@ -125,6 +125,10 @@ class _Shelf:
             raise ModelFileError(
                 f"tensor {name}", f"{self._source} lacks it", "download the model again, with all its shards"
             )
+        if tensor.is_quantised and (len(entry.dimensions) == 1 or entry.field == "conv"):
+            raise ModelFileError(
+                f"tensor {tensor.name} of type {tensor.type_name}", "vectors are read as floats", "store it as F32"
+            )
         return _with_shape(tensor, entry, self._config)
 
 

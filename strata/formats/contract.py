@@ -19,6 +19,18 @@ from types import SimpleNamespace
 GROUP = 32
 """Weights per group: the unit of activation codes, integer dot products and lanes."""
 
+LARGEST_ACTIVATION = 127
+"""Largest magnitude of an activation code; -128 never occurs."""
+
+
+def largest_product(scale: int, code: int) -> int:
+    """Return the largest |s0 * dot(q[:16], x[:16]) + s1 * dot(q[16:], x[16:])| of a group.
+
+    `scale` and `code` are the largest magnitudes of a format's sub-scales and weight codes.  Activations take either
+    sign, so the bound is reached when all 32 terms are largest and agree in sign.
+    """
+    return GROUP * LARGEST_ACTIVATION * scale * code
+
 
 @dataclass(frozen=True, slots=True)
 class BlockReader:

@@ -1,7 +1,7 @@
 """The transcendental functions of the contract, written once and compiled per executor.
 
 Each is a fixed sequence of correctly rounded float32 operations, so that every executor that has those operations gives
-the same bits.  Errors against the true value are within 2 units of 2^-24 relative (`tests/unit/numerics`).
+the same bits.  Errors against the true value are within 4 units of 2^-24 relative (`tests/unit/numerics`).
 Does not know: vectors, orders, operations of the model.
 
     exp(x)        +0 below -87.33, +inf above 88.72, NaN stays NaN

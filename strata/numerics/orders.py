@@ -19,7 +19,10 @@ WIDE = 256
 
 
 def build(seam: SimpleNamespace) -> SimpleNamespace:
-    """Compile `tree8(a0..a7)` and `halve(lanes, at, n_lanes)` (sums lanes[at:at+n_lanes] in place) for one executor."""
+    """Compile the trees for one executor; the array forms work in place on lanes[at:at+L] and return the sum.
+
+    `tree8(a0..a7)`, `sum_row_lanes(lanes, at)` (32 lanes), `sum_wide_lanes(lanes, at)` (256 lanes).
+    """
     jit, add = seam.jit, seam.add
 
     @jit
@@ -27,12 +30,21 @@ def build(seam: SimpleNamespace) -> SimpleNamespace:
         return add(add(add(a0, a4), add(a2, a6)), add(add(a1, a5), add(a3, a7)))
 
     @jit
-    def halve(lanes, at, n_lanes):
-        width = n_lanes >> 1
-        while width > 0:
-            for lane in range(width):
-                lanes[at + lane] = add(lanes[at + lane], lanes[at + lane + width])
-            width >>= 1
-        return lanes[at]
+    def sum_row_lanes(lanes, at):
+        for lane in range(16):
+            lanes[at + lane] = add(lanes[at + lane], lanes[at + lane + 16])
+        for lane in range(8):
+            lanes[at + lane] = add(lanes[at + lane], lanes[at + lane + 8])
+        return tree8(lanes[at], lanes[at + 1], lanes[at + 2], lanes[at + 3], lanes[at + 4], lanes[at + 5], lanes[at + 6], lanes[at + 7])
 
-    return SimpleNamespace(tree8=tree8, halve=halve)
+    @jit
+    def sum_wide_lanes(lanes, at):
+        for lane in range(128):
+            lanes[at + lane] = add(lanes[at + lane], lanes[at + lane + 128])
+        for lane in range(64):
+            lanes[at + lane] = add(lanes[at + lane], lanes[at + lane + 64])
+        for lane in range(32):
+            lanes[at + lane] = add(lanes[at + lane], lanes[at + lane + 32])
+        return sum_row_lanes(lanes, at)
+
+    return SimpleNamespace(tree8=tree8, sum_row_lanes=sum_row_lanes, sum_wide_lanes=sum_wide_lanes)

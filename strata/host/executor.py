@@ -1,0 +1,302 @@
+"""The host executor: one stage's layers and sessions on a host device, block by block.
+
+Implements `strata.windows.contract.Executor` with the operations of this room.  `begin` is called once per window and
+stage; the blocks then run in the model's order.  Rows of a window that is not kept leave their inputs in `pending` until
+`commit` replays the kept ones.  `observe(point, layer, values)` sees every operation's result where it lies (the ledger),
+and may be None.  Does not know: other stages, slots' meaning, drafts.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from strata.host import attention, experts, gdn, indexer, ngrams, streams
+from strata.host.device import HostDevice
+from strata.host.matrix import Activations, Entries
+from strata.host.placed import PlacedMixer, PlacedStage
+from strata.host.state import GdnState, NgramState, QsaState, clear, copy_slot, gdn_state, ngram_state, qsa_state, state_bytes
+from strata.model.config import ModelConfig
+from strata.numerics.rotary import rotary_table
+from strata.numerics.rounding import RoundingMode
+from strata.rows import Window
+
+Observer = Callable[[str, int, np.ndarray], None]
+TOP = -1
+"""The layer index of what lies outside the layers: embedding and head."""
+CANONICAL_SPAN = 32
+
+
+class HostExecutor:
+    """A stage on a host device; shapes as in DESIGN's vocabulary, rows first."""
+
+    def __init__(
+        self, device: HostDevice, config: ModelConfig, placed: PlacedStage, mode: RoundingMode, kv: str, n_slots: int, context: int
+    ) -> None:
+        self.device, self.config, self.placed, self.mode, self.kv = device, config, placed, mode, kv
+        self.n_slots, self.context = n_slots, context
+        self.control = device.team.control
+        self.observe: Observer | None = None
+        self.eps = np.float32(config.rms_epsilon)
+        self.raw_format = "f16" if mode.coded else "f32"
+        self.state: dict[int, GdnState | QsaState] = {}
+        self.ngrams: dict[int, NgramState] = {}
+        for layer in placed.layers:
+            index = layer.index
+            self.state[index] = (
+                qsa_state(config, n_slots, context, kv, self.raw_format) if config.is_qsa(index) else gdn_state(config, n_slots)
+            )
+            if layer.ngrams is not None:
+                self.ngrams[index] = ngram_state(config, n_slots)
+        self.device.take(f"sessions of {placed.name}", sum(map(state_bytes, (*self.state.values(), *self.ngrams.values()))))
+        self.table = rotary_table(config.rope_base, config.rope_dims, context)
+        self.pending: dict[int, tuple] = {}
+        self.window: Window | None = None
+
+    # ---- window
+
+    def begin(self, window: Window) -> None:
+        """Start a window: everything until the next `begin` is about its rows."""
+        self.window = window
+        self.pending = {}
+        self._spans = np.full(window.n_rows, CANONICAL_SPAN, np.int32)
+
+    def commit(self, kept: np.ndarray) -> None:
+        """Keep the first kept[s] rows of each segment of a window that was run without `keep`."""
+        w = self.window
+        for layer, (inputs, g, beta, u) in self.pending.items():
+            state = self.state[layer]
+            gdn.commit(inputs, g, beta, u, state.memory, state.tail, w.first, w.segment_slot, kept, self.config.n_ssm_qk_heads)
+        for layer, state in self.ngrams.items():
+            self._keep_ngrams(state, self._ngram_rows[layer], kept)
+        self.pending = {}
+
+    def clear(self, slot: int) -> None:
+        """Start a new session in a slot."""
+        for state in (*self.state.values(), *self.ngrams.values()):
+            clear(state, slot)
+
+    def copy_slot(self, source: int, target: int) -> None:
+        """Copy a session from one slot to another."""
+        for state in (*self.state.values(), *self.ngrams.values()):
+            copy_slot(state, source, target)
+
+    # ---- blocks
+
+    def embed(self) -> np.ndarray:
+        """Return the residual [rows, C, H] of the window's tokens."""
+        embedded = self.placed.embedding.rows(self.window.tokens)
+        residual = np.ascontiguousarray(np.repeat(embedded[:, None, :], self.config.n_streams, axis=1))
+        self._see("embed", TOP, residual)
+        return residual
+
+    def ngram(self, layer: int, residual: np.ndarray) -> None:
+        """Add the n-gram layer's rows to the residual, in place."""
+        w, c, placed, state = self.window, self.config, self.placed.of(layer).ngrams, self.ngrams[layer]
+        rows = np.empty((w.n_rows, c.n_ple_heads), np.int64)
+        ngrams.table_rows(
+            w.tokens, w.segment_of_row, w.first, w.segment_slot, state.tokens, c.ple_eos_token_id,
+            placed.multipliers, placed.sizes, placed.offsets, c.ple_heads_per_ngram, rows,
+        )
+        x = self._activations(placed.table.rows(rows.reshape(-1)).reshape(w.n_rows, c.ple_width))
+        self._see("ngram.embedding", layer, x.values)
+        key, value = self._times(placed.key, x), self._times(placed.value, x)
+        self._see("ngram.key", layer, key)
+        self._see("ngram.value", layer, value)
+        gated, conv_rows = np.empty_like(key), np.empty_like(key)
+        root_hidden = np.sqrt(np.float32(c.hidden))
+        ngrams.gate_values(
+            residual, key, value, placed.norm_key, placed.norm_query, placed.norm_conv, self.eps, root_hidden, gated, conv_rows
+        )
+        self._see("ngram.gate", layer, gated)
+        ngrams.convolve_add(
+            residual, gated, conv_rows, state.tail, placed.conv, c.ple_dilation, w.segment_of_row, w.first, w.segment_slot
+        )
+        self._see("ngram.residual", layer, residual)
+        self._ngram_rows = {layer: conv_rows}
+        if w.keep:
+            self._keep_ngrams(state, conv_rows, w.count)
+
+    def _keep_ngrams(self, state: NgramState, conv_rows: np.ndarray, kept: np.ndarray) -> None:
+        w = self.window
+        gdn.keep_tail(conv_rows, state.tail, w.first, w.segment_slot, kept)
+        ngrams.keep_history(w.tokens, w.first, w.segment_slot, kept, state.tokens)
+
+    def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return (mixed [rows, H], inject [rows, C] or None)."""
+        rows, n_streams, hidden = residual.shape
+        normed = np.empty((rows, n_streams * hidden), np.float32)
+        streams.normalise(self.control, residual, mixer.norm, self.eps, normed)
+        x = self._activations(normed)
+        low = self._times(mixer.down, x)
+        streams.low_rank_gate(low, np.float32(n_streams))
+        self._see(f"{point}.low", layer, low)
+        gate = self._times(mixer.up, self._activations(low))
+        mixed = np.empty((rows, hidden), np.float32)
+        streams.mix(self.control, normed, gate, n_streams, mixed)
+        self._see(f"{point}.mixed", layer, mixed)
+        inject = None if mixer.inject is None else self._times(mixer.inject, x)
+        if inject is not None:
+            self._see(f"{point}.inject", layer, inject)
+        return mixed, inject
+
+    def write_streams(self, layer: int, point: str, residual: np.ndarray, y: np.ndarray, inject: np.ndarray) -> None:
+        """Add a block's output to the residual, in place."""
+        streams.write(residual, y, inject)
+        self._see(f"{point}.residual", layer, residual)
+
+    def gdn(self, layer: int, mixed: np.ndarray) -> np.ndarray:
+        """Return the gated delta net's output [rows, H]."""
+        w, c, placed, state = self.window, self.config, self.placed.of(layer).gdn, self.state[layer]
+        x = self._activations(mixed)
+        u, z = self._times(placed.qkv, x), self._times(placed.gate, x)
+        self._see("gdn.qkv", layer, u)
+        self._see("gdn.z", layer, z)
+        g = np.empty((w.n_rows, c.n_ssm_v_heads), np.float32)
+        beta = np.empty_like(g)
+        gdn.gates(self._times(placed.alpha, x), self._times(placed.beta, x), placed.dt_bias, placed.decay, g, beta)
+        self._see("gdn.g", layer, g)
+        self._see("gdn.beta", layer, beta)
+        inputs = np.empty_like(u)
+        gdn.convolve(self.control, u, state.tail, placed.conv, w.segment_of_row, w.first, w.segment_slot, inputs)
+        gdn.normalise_heads(inputs, 2 * c.n_ssm_qk_heads, c.ssm_state, self.eps)
+        self._see("gdn.conv", layer, inputs)
+        o = np.empty((w.n_rows, c.ssm_inner), np.float32)
+        gdn.scan(
+            self.control, inputs, g, beta, state.memory, w.first, w.count, w.segment_slot, w.keep, c.n_ssm_qk_heads, placed.read_scale, o
+        )
+        self._see("gdn.scan", layer, o)
+        if w.keep:
+            gdn.keep_tail(u, state.tail, w.first, w.segment_slot, w.count)
+        else:
+            self.pending[layer] = (inputs, g, beta, u)
+        gated = np.empty_like(o)
+        gdn.gate_norm(o, z, placed.norm, self.eps, gated)
+        self._see("gdn.gated", layer, gated)
+        y = self._times(placed.output, self._activations(gated))
+        self._see("gdn.output", layer, y)
+        return y
+
+    def qsa(self, layer: int, mixed: np.ndarray) -> np.ndarray:
+        """Return the sparse attention's output [rows, H]; writes the rows' cells first."""
+        w, c, placed, state = self.window, self.config, self.placed.of(layer).qsa, self.state[layer]
+        x = self._activations(mixed)
+        projected, k, v = self._times(placed.q, x), self._times(placed.k, x), self._times(placed.v, x)
+        self._see("qsa.q", layer, projected)
+        self._see("qsa.k", layer, k)
+        self._see("qsa.v", layer, v)
+        queries = self._heads(projected, placed.q_norm, c.n_q_heads, 2 * c.head_dim)
+        keys = self._heads(k, placed.k_norm, c.n_kv_heads, c.head_dim)
+        store = attention.store_cells(self.kv)
+        store(keys, w.slots, w.positions, state.k_codes, state.k_scales)
+        store(v.reshape(keys.shape), w.slots, w.positions, state.v_codes, state.v_scales)
+        cells, counts = self._select(layer, x)
+        out = np.empty_like(queries)
+        attention.attend(self.kv)(
+            self.control, queries, state.k_codes, state.k_scales, state.v_codes, state.v_scales, w.slots, cells, counts, placed.score_scale, out
+        )
+        self._see("qsa.attended", layer, out)
+        gated = np.empty((w.n_rows, c.attention_width), np.float32)
+        attention.gate(out, projected, gated)
+        self._see("qsa.gated", layer, gated)
+        y = self._times(placed.output, self._activations(gated))
+        self._see("qsa.output", layer, y)
+        return y
+
+    def _select(self, layer: int, x: Activations) -> tuple[np.ndarray, np.ndarray]:
+        w, c, placed, state = self.window, self.config, self.placed.of(layer).qsa.indexer, self.state[layer]
+        raw = self._times(placed.k, x)
+        self._see("indexer.k", layer, raw)
+        attention.store_cells(self.raw_format)(raw[:, None, :], w.slots, w.positions, state.raw, state.raw_scales)
+        indexer.pool_blocks(self.raw_format)(
+            state.raw, state.raw_scales, c.indexer_block, placed.k_norm, self.eps, self.table, w.slots, w.positions, state.pooled
+        )
+        queries = self._heads(self._times(placed.q, x), placed.q_norm, c.n_indexer_heads, c.indexer_dim)
+        self._see("indexer.q", layer, queries)
+        deepest = int(w.positions.max()) + 1
+        scores = np.zeros((w.n_rows, deepest // c.indexer_block + 1), np.float32)
+        cells = np.empty((w.n_rows, min(c.selection_width, deepest)), np.int32)
+        counts = np.empty(w.n_rows, np.int32)
+        indexer.pick_cells(
+            self.control, queries, state.pooled, w.slots, w.positions, c.indexer_block, c.selection_width, scores, cells, counts
+        )
+        self._see("indexer.scores", layer, scores)
+        self._see("indexer.cells", layer, np.where(np.arange(cells.shape[1])[None, :] < counts[:, None], cells, -1))
+        return cells, counts
+
+    def moe(self, layer: int, mixed: np.ndarray) -> np.ndarray:
+        """Return the routed and shared experts' combined output [rows, H]."""
+        c, placed = self.config, self.placed.of(layer).moe
+        x = self._activations(mixed)
+        logits = self._times(placed.router, x)
+        self._see("moe.router", layer, logits)
+        rows = mixed.shape[0]
+        ids, weights = np.empty((rows, c.n_used), np.int32), np.empty((rows, c.n_used), np.float32)
+        experts.route(logits, ids, weights)
+        self._see("moe.ids", layer, ids)
+        self._see("moe.weights", layer, weights)
+        entries, entry_of = self._group(ids)
+        spans, source = self._expert_spans(entries, x)
+        hidden = self._ffn(placed.gate, placed.up, source, entries, spans)
+        self._see("moe.hidden", layer, hidden.values[entry_of])
+        own = Entries(entries.experts, entries.starts, np.arange(entries.rows.shape[0], dtype=np.int32))
+        outputs = placed.down.times(hidden, self.mode.coded, self.control, own)
+        self._see("moe.experts", layer, outputs[entry_of])
+        shared_hidden = self._ffn(placed.shared_gate, placed.shared_up, x, None, self._spans)
+        shared = self._times(placed.shared_down, shared_hidden)
+        self._see("moe.shared", layer, shared)
+        y = np.empty((rows, c.hidden), np.float32)
+        experts.combine(outputs, entry_of, weights, shared, self._times(placed.shared_router, x), y)
+        self._see("moe.output", layer, y)
+        return y
+
+    def _group(self, ids: np.ndarray) -> tuple[Entries, np.ndarray]:
+        n_entries = ids.size
+        distinct, starts = np.empty(n_entries, np.int32), np.empty(n_entries + 1, np.int32)
+        rows, entry_of = np.empty(n_entries, np.int32), np.empty(ids.shape, np.int32)
+        n = experts.group_entries(ids, distinct, starts, rows, entry_of, np.empty(self.config.n_experts, np.int32))
+        return Entries(distinct[:n], starts[: n + 1], rows), entry_of
+
+    def _expert_spans(self, entries: Entries, x: Activations) -> tuple[np.ndarray, Activations]:
+        """Spans of the entries' hidden rows, and the activation rows; a lone row of an expert may have a wider span."""
+        spans = np.full(entries.rows.shape[0], CANONICAL_SPAN, np.int32)
+        lone_span = self.mode.lone_expert_span
+        if not self.mode.coded or lone_span == CANONICAL_SPAN:
+            return spans, x
+        sizes = np.diff(entries.starts)
+        is_lone = np.repeat(sizes == 1, sizes)
+        spans[is_lone] = lone_span
+        n_rows = x.values.shape[0]
+        entries.rows[is_lone] += n_rows
+        both = np.concatenate((self._spans, np.full(n_rows, lone_span, np.int32)))
+        return spans, Activations(np.concatenate((x.values, x.values)), self.control, both)
+
+    def _ffn(self, gate, up, x: Activations, entries: Entries | None, spans: np.ndarray) -> Activations:
+        hidden = gate.times(x, self.mode.coded, self.control, entries)
+        experts.activate(hidden, up.times(x, self.mode.coded, self.control, entries))
+        return Activations(hidden, self.control, spans)
+
+    def head(self, residual: np.ndarray) -> np.ndarray:
+        """Return logits [len(logit_rows), vocabulary]."""
+        chosen = np.ascontiguousarray(residual[self.window.logit_rows])
+        mixed, _ = self.read_streams(TOP, "head", self.placed.output_mixer, chosen)
+        logits = self.placed.output.times(self._activations(mixed), self.mode.coded, self.control)
+        self._see("logits", TOP, logits)
+        return logits
+
+    # ---- helpers
+
+    def _activations(self, values: np.ndarray) -> Activations:
+        spans = self._spans if values.shape[0] == self._spans.shape[0] else np.full(values.shape[0], CANONICAL_SPAN, np.int32)
+        return Activations(values, self.control, spans)
+
+    def _times(self, matrix, x: Activations) -> np.ndarray:
+        return matrix.times(x, self.mode.coded, self.control)
+
+    def _heads(self, x: np.ndarray, norm: np.ndarray, n_heads: int, stride: int) -> np.ndarray:
+        out = np.empty((x.shape[0], n_heads, norm.shape[0]), np.float32)
+        attention.finish_heads(x, norm, self.eps, self.table, self.window.positions, stride, out)
+        return out
+
+    def _see(self, point: str, layer: int, values: np.ndarray) -> None:
+        if self.observe is not None:
+            self.observe(point, layer, values)

@@ -1,0 +1,71 @@
+"""The nouns of a window: segments, rows, and their index arrays.
+
+A *row* is one token of one conversation at one position.  A *segment* is a run of rows of one slot at consecutive
+positions; a *window* is the segments computed together in one pass.  A prompt chunk is a window with one wide segment, a
+batch window has many segments of one row, a verify window holds a fed token and its drafts.  Imports nothing of ours.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows of one slot: `tokens` at positions start, start+1, ...; `n_logits` of the last rows want logits.
+
+    `request` names the conversation in ledgers and errors; it takes no part in the arithmetic.
+    """
+
+    slot: int
+    start: int
+    tokens: tuple[int, ...]
+    n_logits: int = 1
+    request: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """The rows of one pass, as arrays; make one with `Window.of`.
+
+    keep            all rows are kept: recurrent states are written through; else `commit` says how many later
+    tokens, slots, positions, segment_of_row     int32 [rows]
+    first, count, segment_slot                   int32 [segments]: a segment's first row, its rows, its slot
+    logit_rows                                   int32: rows whose logits are wanted, ascending
+    """
+
+    segments: tuple[Segment, ...]
+    keep: bool
+    tokens: np.ndarray
+    slots: np.ndarray
+    positions: np.ndarray
+    segment_of_row: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    segment_slot: np.ndarray
+    logit_rows: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        return self.tokens.shape[0]
+
+    @staticmethod
+    def of(segments: Sequence[Segment], keep: bool) -> "Window":
+        """Lay the segments' rows out one after the other."""
+        count = np.array([len(s.tokens) for s in segments], np.int32)
+        first = np.concatenate(([0], np.cumsum(count)[:-1])).astype(np.int32)
+        return Window(
+            segments=tuple(segments),
+            keep=keep,
+            tokens=np.array([t for s in segments for t in s.tokens], np.int32),
+            slots=np.array([s.slot for s in segments for _ in s.tokens], np.int32),
+            positions=np.array([s.start + i for s in segments for i in range(len(s.tokens))], np.int32),
+            segment_of_row=np.repeat(np.arange(len(segments), dtype=np.int32), count),
+            first=first,
+            count=count,
+            segment_slot=np.array([s.slot for s in segments], np.int32),
+            logit_rows=np.array(
+                [f + c - s.n_logits + i for s, f, c in zip(segments, first, count, strict=True) for i in range(s.n_logits)], np.int32
+            ),
+        )

@@ -1,0 +1,31 @@
+"""The window pass through a stage: the model's structure, written once for every executor.
+
+MODEL.md section 3: per layer the n-gram table where there is one, then attention or gated delta net, then the experts,
+each between a read and a write of the residual streams.  Does not know: how anything is computed, or where.
+"""
+
+import numpy as np
+
+from strata.rows import Window
+
+
+def run_stage(executor, window: Window, residual: np.ndarray | None) -> np.ndarray:
+    """Run a window through one stage.
+
+    `residual` float32 [rows, C, H] is what the stage before handed off, None for the first stage.  Returns the residual
+    to hand off, or, from the last stage, the logits [len(window.logit_rows), vocabulary].
+    """
+    executor.begin(window)
+    placed = executor.placed
+    if residual is None:
+        residual = executor.embed()
+    for layer in placed.layers:
+        index = layer.index
+        if layer.ngrams is not None:
+            executor.ngram(index, residual)
+        mixed, inject = executor.read_streams(index, "attention", layer.attention_mixer, residual)
+        y = executor.qsa(index, mixed) if layer.qsa is not None else executor.gdn(index, mixed)
+        executor.write_streams(index, "attention", residual, y, inject)
+        mixed, inject = executor.read_streams(index, "moe", layer.moe_mixer, residual)
+        executor.write_streams(index, "moe", residual, executor.moe(index, mixed), inject)
+    return residual if placed.output is None else executor.head(residual)

@@ -4,6 +4,7 @@ Each rule names the field, its value and the reason.  Raises ModelFileError; ret
 values came from.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import fields
 
@@ -33,7 +34,7 @@ def _positive(config: ModelConfig) -> _Checks:
     for field in fields(config):
         value = getattr(config, field.name)
         if isinstance(value, (int, float)) and field.name not in may_be_zero:
-            yield field.name, value, value > 0, "it must be positive"
+            yield field.name, value, 0 < value < math.inf, "it must be positive and finite"
 
 
 def _groups(config: ModelConfig) -> _Checks:

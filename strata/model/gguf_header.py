@@ -6,6 +6,7 @@ when a file is opened.  Does not know: architectures, shards, which keys a model
 """
 
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,10 +65,39 @@ class _BoundedReader(gguf.GGUFReader):
         super().__init__(path)
 
     def _get(self, offset, dtype, count=1, override_order=None):
-        end = int(offset) + np.dtype(dtype).itemsize * int(count)
-        if end > self.data.size:
-            raise _truncated(self._path, f"its header goes on to byte {end:,}", self.data.size)
+        self._require(offset + np.dtype(dtype).itemsize * int(count))
         return super()._get(int(offset), dtype, int(count), override_order)
+
+    def _require(self, end: int) -> None:
+        if end > self.data.size:
+            raise _truncated(self._path, f"its header goes on to byte {int(end):,}", self.data.size)
+
+    def _get_field_parts(self, orig_offs, raw_type):
+        """Read an array as one part, or one part a string; the library's own loop takes seconds for a vocabulary."""
+        if raw_type != GGUFValueType.ARRAY:
+            return super()._get_field_parts(orig_offs, raw_type)
+        item_type, length = self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)
+        kind, start = GGUFValueType(int(item_type[0])), orig_offs + 12
+        if kind is GGUFValueType.STRING:
+            size, items = self._strings(start, int(length[0]))
+        elif kind in self.gguf_scalar_to_np:
+            items = [self._get(start, self.gguf_scalar_to_np[kind], length[0])]
+            size = items[0].nbytes
+        else:
+            raise ValueError(f"an array of {kind.name} values is not supported")
+        indices = list(range(2, 2 + len(items)))
+        return 12 + size, [item_type, length, *items], indices, [GGUFValueType.ARRAY, kind]
+
+    def _strings(self, start: int, count: int) -> tuple[int, list[np.ndarray]]:
+        content = self.data.view(np.ndarray)
+        found, at = [], start
+        for _ in range(count):
+            self._require(at + 8)
+            begin = at + 8
+            at = begin + int.from_bytes(content[at:begin].tobytes(), sys.byteorder)
+            self._require(at)
+            found.append(content[begin:at])
+        return at - start, found
 
     def _build_tensors(self, start_offs, fields) -> None:
         names: set[str] = set()
@@ -109,12 +139,8 @@ class _BoundedReader(gguf.GGUFReader):
 
 
 def _key(field) -> Key:
-    types = field.types
-    if types[0] is GGUFValueType.ARRAY:
-        # An empty array stores no element type; any list kind fits it.
-        kind = _kind(types[-1]) + "s" if len(types) > 1 else "empty"
-    else:
-        kind = _kind(types[0])
+    is_array = field.types[0] is GGUFValueType.ARRAY
+    kind = _kind(field.types[-1]) + "s" if is_array else _kind(field.types[0])
     return Key(field.name, kind, field.contents)
 
 
@@ -123,7 +149,7 @@ def _kind(value_type: GGUFValueType) -> str:
         return "integer"
     if value_type in _FLOATS:
         return "float"
-    return {GGUFValueType.STRING: "text", GGUFValueType.BOOL: "boolean"}.get(value_type, "array")
+    return "text" if value_type is GGUFValueType.STRING else "boolean"
 
 
 def _damaged(path: Path, why: str) -> ModelFileError:

@@ -53,8 +53,6 @@ class Keys:
             raise ModelFileError(
                 f"key {name}", f"{self.source} lacks it", "convert the model again with a converter that writes it"
             )
-        if entry.kind == "empty" and kind.endswith("s"):
-            return []
         if entry.kind != kind:
             raise ModelFileError(
                 f"key {name}", f"it holds {entry.kind} where {kind} is expected", "convert the model again"

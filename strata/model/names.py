@@ -23,7 +23,7 @@ class Entry:
 
 
 def _group(*lines: tuple[str, ...]) -> tuple[Entry, ...]:
-    return tuple(Entry(field, name, dimensions) for field, name, *dimensions in lines)
+    return tuple(Entry(field, name, tuple(dimensions)) for field, name, *dimensions in lines)
 
 
 def _mixer(prefix: str, *, has_inject: bool) -> tuple[Entry, ...]:

@@ -24,6 +24,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from strata.numerics.kernel_cache import keep_on_disk
+
 FLOAT = ir.FloatType()
 DOUBLE = ir.DoubleType()
 HALF = ir.HalfType()
@@ -37,7 +39,7 @@ def jit(function):
 
 def kernel(function):
     """Compile an entry point that Python calls: releases the GIL, kept in the kernel cache on disk."""
-    return njit(nogil=True, error_model="numpy", cache=True)(function)
+    return keep_on_disk(njit(nogil=True, error_model="numpy")(function))
 
 
 def _binary(name):

@@ -1,8 +1,7 @@
 """The host executor: one stage's layers and sessions on a host device, block by block.
 
 Implements `strata.windows.contract.Executor` with the operations of this room.  `begin` is called once per window and
-stage; the blocks then run in the model's order.  Rows of a window that is not kept leave their inputs in `pending` until
-`commit` replays the kept ones.  `observe(point, layer, values)` sees every operation's result where it lies (the ledger),
+stage; the blocks then run in the model's order.  A window that is not kept leaves its rows' inputs behind until `commit` replays the kept ones.  `observe(point, layer, values)` sees every operation's result where it lies (the ledger),
 and may be None.  Does not know: other stages, slots' meaning, drafts.
 """
 
@@ -24,6 +23,8 @@ Observer = Callable[[str, int, np.ndarray], None]
 TOP = -1
 """The layer index of what lies outside the layers: embedding and head."""
 CANONICAL_SPAN = 32
+NGRAM_KEY = 1 << 20
+"""Offset of n-gram layers among the pending inputs: a layer can have both kinds of state."""
 
 
 class HostExecutor:
@@ -49,7 +50,7 @@ class HostExecutor:
                 self.ngrams[index] = ngram_state(config, n_slots)
         self.device.take(f"sessions of {placed.name}", sum(map(state_bytes, (*self.state.values(), *self.ngrams.values()))))
         self.table = rotary_table(config.rope_base, config.rope_dims, context)
-        self.pending: dict[int, tuple] = {}
+        self._pending: dict[Window, dict[int, tuple]] = {}
         self.window: Window | None = None
 
     # ---- window
@@ -57,18 +58,24 @@ class HostExecutor:
     def begin(self, window: Window) -> None:
         """Start a window: everything until the next `begin` is about its rows."""
         self.window = window
-        self.pending = {}
+        if not window.keep:
+            self._pending[window] = {}
         self._spans = np.full(window.n_rows, CANONICAL_SPAN, np.int32)
 
-    def commit(self, kept: np.ndarray) -> None:
-        """Keep the first kept[s] rows of each segment of a window that was run without `keep`."""
-        w = self.window
-        for layer, (inputs, g, beta, u) in self.pending.items():
-            state = self.state[layer]
-            gdn.commit(inputs, g, beta, u, state.memory, state.tail, w.first, w.segment_slot, kept, self.config.n_ssm_qk_heads)
-        for layer, state in self.ngrams.items():
-            self._keep_ngrams(state, self._ngram_rows[layer], kept)
-        self.pending = {}
+    def commit(self, window: Window, kept: np.ndarray) -> None:
+        """Keep the first kept[s] rows of each segment of a window that was run without `keep`; kept int32 [segments]."""
+        first, slot = window.first, window.segment_slot
+        for layer, inputs in self._pending.pop(window).items():
+            if layer in self.state:
+                w, g, beta, u = inputs
+                state = self.state[layer]
+                gdn.commit(w, g, beta, u, state.memory, state.tail, first, slot, kept, self.config.n_ssm_qk_heads)
+            else:
+                self._keep_ngrams(window, self.ngrams[layer - NGRAM_KEY], inputs[0], kept)
+
+    def abandon(self, window: Window) -> None:
+        """Drop what a failed window left behind; its rows were never kept."""
+        self._pending.pop(window, None)
 
     def clear(self, slot: int) -> None:
         """Start a new session in a slot."""
@@ -112,14 +119,14 @@ class HostExecutor:
             residual, gated, conv_rows, state.tail, placed.conv, c.ple_dilation, w.segment_of_row, w.first, w.segment_slot
         )
         self._see("ngram.residual", layer, residual)
-        self._ngram_rows = {layer: conv_rows}
         if w.keep:
-            self._keep_ngrams(state, conv_rows, w.count)
+            self._keep_ngrams(w, state, conv_rows, w.count)
+        else:
+            self._pending[w][NGRAM_KEY + layer] = (conv_rows,)
 
-    def _keep_ngrams(self, state: NgramState, conv_rows: np.ndarray, kept: np.ndarray) -> None:
-        w = self.window
-        gdn.keep_tail(conv_rows, state.tail, w.first, w.segment_slot, kept)
-        ngrams.keep_history(w.tokens, w.first, w.segment_slot, kept, state.tokens)
+    def _keep_ngrams(self, window: Window, state: NgramState, conv_rows: np.ndarray, kept: np.ndarray) -> None:
+        gdn.keep_tail(conv_rows, state.tail, window.first, window.segment_slot, kept)
+        ngrams.keep_history(window.tokens, window.first, window.segment_slot, kept, state.tokens)
 
     def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return (mixed [rows, H], inject [rows, C] or None)."""
@@ -168,7 +175,7 @@ class HostExecutor:
         if w.keep:
             gdn.keep_tail(u, state.tail, w.first, w.segment_slot, w.count)
         else:
-            self.pending[layer] = (inputs, g, beta, u)
+            self._pending[w][layer] = (inputs, g, beta, u)
         gated = np.empty_like(o)
         gdn.gate_norm(o, z, placed.norm, self.eps, gated)
         self._see("gdn.gated", layer, gated)
@@ -277,11 +284,17 @@ class HostExecutor:
 
     def head(self, residual: np.ndarray) -> np.ndarray:
         """Return logits [len(logit_rows), vocabulary]."""
+        if not len(self.window.logit_rows):
+            return np.empty((0, self.config.vocabulary), np.float32)
         chosen = np.ascontiguousarray(residual[self.window.logit_rows])
         mixed, _ = self.read_streams(TOP, "head", self.placed.output_mixer, chosen)
         logits = self.placed.output.times(self._activations(mixed), self.mode.coded, self.control)
         self._see("logits", TOP, logits)
         return logits
+
+    def close(self) -> None:
+        """Release what this stage took from its device."""
+        self.device.give_back(f"sessions of {self.placed.name}")
 
     # ---- helpers
 

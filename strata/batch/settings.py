@@ -1,0 +1,132 @@
+"""The settings of an engine, as asked for and as resolved.
+
+A setting that cannot be honoured as asked is either an error that names it, or (slots, groups) changed with a note that
+says so; `Resolved.notes` carries them to the log and into reports.  A pure function of the settings and the model.
+"""
+
+from dataclasses import dataclass
+
+from strata.errors import UsageError
+from strata.host.cells import cell_format
+from strata.model.config import ModelConfig
+from strata.numerics.rounding import RoundingMode, mode_named
+from strata.split.devices import DeviceName, parse_devices
+from strata.split.placement import StagePlan, plan_stages
+
+WINDOW_ROWS = 8
+"""Rows of a decode window at most: slots, and drafts with them."""
+AUTO_CHUNK = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How to run; names follow the command line.
+
+    `devices` as `strata.split.devices` reads them; `layer_split` the first layer of each later stage; `split_device` the
+    later stages' devices by index (None: the next ones); `batch` slots; `batch_groups` a number, 0 for auto; `pipelined`
+    False runs the groups one after the other; `prefill` rows of a prompt chunk, 0 for auto; `kv` a cell format, empty for
+    the rounding mode's own; `context` positions per slot, 0 for the model's; `threads` per device, 0 for the cores there are.
+    """
+
+    devices: str = "host"
+    layer_split: tuple[int, ...] = ()
+    split_device: tuple[int, ...] | None = None
+    batch: int = 1
+    batch_groups: int = 1
+    pipelined: bool = True
+    rounding: str = "canonical"
+    prefill: int = 0
+    kv: str = ""
+    context: int = 0
+    threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What runs: every setting with its value in force."""
+
+    devices: tuple[DeviceName, ...]
+    stages: tuple[StagePlan, ...]
+    n_slots: int
+    n_groups: int
+    pipelined: bool
+    mode: RoundingMode
+    chunk_rows: int
+    kv: str
+    context: int
+    threads: int
+    notes: tuple[str, ...]
+
+    def described(self) -> dict[str, str]:
+        """Return the settings in force as text, for reports."""
+        return {
+            "devices": ",".join(device.text for device in self.devices),
+            "stages": " ".join(f"{s.first}-{s.last - 1}@{s.device}" for s in self.stages),
+            "batch": str(self.n_slots),
+            "batch_groups": str(self.n_groups),
+            "pipelined": "yes" if self.pipelined else "no",
+            "rounding": self.mode.name,
+            "prefill": str(self.chunk_rows),
+            "kv": self.kv,
+            "context": str(self.context),
+            "threads": str(self.threads),
+        }
+
+
+def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int) -> Resolved:
+    """Resolve settings for a model on a machine with n_cores; raises UsageError naming the setting at fault."""
+    devices = parse_devices(settings.devices)
+    stages = plan_stages(config.n_layers, settings.layer_split, settings.split_device, len(devices))
+    n_slots, slot_notes = _slots(settings.batch)
+    n_groups, group_notes = _groups(settings, n_slots, stages)
+    mode = mode_named(settings.rounding)
+    kv = settings.kv or mode.kv_default
+    cell_format(kv)
+    _at_least("prefill", settings.prefill, 0)
+    _at_least("threads", settings.threads, 0)
+    pipelined = settings.pipelined and n_groups > 1
+    n_used_devices = len({stage.device for stage in stages})
+    threads = settings.threads or max(1, n_cores // n_used_devices if pipelined else n_cores)
+    return Resolved(
+        devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
+        _context(settings.context, config), threads, (*slot_notes, *group_notes),
+    )
+
+
+def _at_least(name: str, value: int, lowest: int) -> None:
+    if value < lowest:
+        raise UsageError(f"{name}={value}", f"it is below {lowest}", f"use {lowest} or more")
+
+
+def _slots(batch: int) -> tuple[int, tuple[str, ...]]:
+    _at_least("batch", batch, 1)
+    if batch > WINDOW_ROWS:
+        return WINDOW_ROWS, (f"batch={batch} runs as {WINDOW_ROWS} slots: a window holds {WINDOW_ROWS} rows",)
+    return batch, ()
+
+
+def _groups(settings: EngineSettings, n_slots: int, stages: tuple[StagePlan, ...]) -> tuple[int, tuple[str, ...]]:
+    asked = settings.batch_groups
+    _at_least("batch_groups", asked, 0)
+    shares_device = len({stage.device for stage in stages}) < len(stages)
+    if asked == 0:
+        if shares_device:
+            return 1, ("batch_groups=auto runs as one group: pipelining needs every stage on its own device",)
+        return next(g for g in range(len(stages), 0, -1) if n_slots % g == 0), ()
+    if settings.batch % asked:
+        raise UsageError(
+            f"batch_groups={asked}", f"it does not divide the {settings.batch} slots", "use a divisor, or auto"
+        )
+    if asked > 1 and shares_device and settings.pipelined:
+        return 1, (f"batch_groups={asked} runs as one group: pipelining needs every stage on its own device",)
+    fitting = next(g for g in range(min(asked, n_slots), 0, -1) if n_slots % g == 0)
+    if fitting != asked:
+        return fitting, (f"batch_groups={asked} runs as {fitting}: {n_slots} slots are left",)
+    return asked, ()
+
+
+def _context(asked: int, config: ModelConfig) -> int:
+    _at_least("context", asked, 0)
+    if asked > config.context_length:
+        raise UsageError(f"context={asked}", f"the model was made for {config.context_length} positions", "use that or less")
+    return asked or config.context_length

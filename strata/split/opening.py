@@ -1,0 +1,44 @@
+"""Opening a model's stages on their devices, and closing them.
+
+What is opened is closed again when a later step fails.  Does not know: requests.
+"""
+
+from collections.abc import Sequence
+
+from strata.host.device import HostDevice
+from strata.host.executor import HostExecutor
+from strata.host.placed import place_stage
+from strata.model.model import Model
+from strata.split.devices import DeviceName
+from strata.split.stages import Stage
+
+
+def open_stages(model: Model, resolved) -> tuple[Stage, ...]:
+    """Open every stage of `Resolved` settings; raises DeviceMemoryError where a device's budget does not suffice."""
+    used = sorted({plan.device for plan in resolved.stages})
+    devices: dict[int, HostDevice] = {}
+    try:
+        for index in used:
+            devices[index] = _open_device(index, resolved.devices[index], resolved.threads)
+        return tuple(_open_stage(model, resolved, plan, devices[plan.device]) for plan in resolved.stages)
+    except BaseException:
+        for device in devices.values():
+            device.close()
+        raise
+
+
+def _open_device(index: int, name: DeviceName, threads: int) -> HostDevice:
+    return HostDevice(f"{name.kind}[{index}]", name.budget_bytes, threads)
+
+
+def _open_stage(model: Model, resolved, plan, device: HostDevice) -> Stage:
+    placed = place_stage(model.weights, model.config, plan.first, plan.last)
+    device.take(f"weights of {placed.name}", placed.weight_bytes)
+    executor = HostExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
+    return Stage(plan, executor, resolved.n_slots)
+
+
+def close_stages(stages: Sequence[Stage]) -> None:
+    """Close the devices of all stages; a shared device is closed once."""
+    for device in {id(stage.executor.device): stage.executor.device for stage in stages}.values():
+        device.close()

@@ -1,7 +1,8 @@
 """Chat messages to prompt text, by the template that a model's file carries.
 
-The template is a Jinja program from a file, so it runs in a sandbox without access to anything.  A file without one gets
-the format the models were trained on: `<|im_start|>role\\ncontent<|im_end|>\\n` per message.  Does not know: tokens.
+The template is a Jinja program from a file, so it runs in a sandbox without access to anything.  A file without one
+gets the format the models were trained on: `<|im_start|>role\\ncontent<|im_end|>\\n` per message.  Does not know:
+tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,9 @@ class ChatTemplate:
             )
         except (jinja2.TemplateError, TypeError, ValueError, OverflowError) as error:
             raise RequestError(
-                f"messages ({len(messages)})", f"the chat template refuses them: {_one_line(error)}", "change the messages"
+                f"messages ({len(messages)})",
+                f"the chat template refuses them: {_one_line(error)}",
+                "change the messages",
             ) from error
 
 
@@ -55,7 +58,8 @@ def read_chat_template(keys: Keys) -> ChatTemplate:
     try:
         return ChatTemplate(source, environment.from_string(source))
     except jinja2.TemplateError as error:
-        raise ModelFileError(f"key {KEY}", f"it is not a Jinja template: {_one_line(error)}", "convert again") from error
+        why = f"it is not a Jinja template: {_one_line(error)}"
+        raise ModelFileError(f"key {KEY}", why, "convert the model again") from error
 
 
 def _check_message(index: int, message: Message) -> None:

@@ -23,7 +23,7 @@ def check_config(config: ModelConfig) -> None:
     for checks in (_positive, _groups, _heads, _ngram_table, _tokens):
         for name, value, holds, why in checks(config):
             if not holds:
-                raise ModelFileError(f"{name}={value}", why, f"use a sound {ARCHITECTURE} file; this one's keys are not")
+                raise ModelFileError(f"{name}={value}", why, f"use an {ARCHITECTURE} file whose keys are sound")
 
 
 _Checks = Iterable[tuple[str, object, bool, str]]
@@ -45,8 +45,10 @@ def _groups(config: ModelConfig) -> _Checks:
 
 def _heads(config: ModelConfig) -> _Checks:
     c = config
-    yield "n_layers", c.n_layers, c.n_layers >= c.qsa_interval, f"no layer is sparse attention (every {c.qsa_interval}th)"
-    yield "n_q_heads", c.n_q_heads, c.n_q_heads % c.n_kv_heads == 0, f"it is not a multiple of n_kv_heads={c.n_kv_heads}"
+    enough = c.n_layers >= c.qsa_interval
+    yield "n_layers", c.n_layers, enough, f"no layer is sparse attention (every {c.qsa_interval}th is)"
+    whole = c.n_q_heads % c.n_kv_heads == 0
+    yield "n_q_heads", c.n_q_heads, whole, f"it is not a multiple of n_kv_heads={c.n_kv_heads}"
     whole = c.n_ssm_v_heads % c.n_ssm_qk_heads == 0
     yield "n_ssm_v_heads", c.n_ssm_v_heads, whole, f"it is not a multiple of n_ssm_qk_heads={c.n_ssm_qk_heads}"
     yield "rope_dims", c.rope_dims, c.rope_dims % 2 == 0, "dimensions are turned in pairs, so it must be even"

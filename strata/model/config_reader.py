@@ -108,4 +108,5 @@ def _check_redundant_keys(keys: Keys, config: ModelConfig) -> None:
     for name, value in expected.items():
         stored = keys.integer(_full(name), value)
         if stored != value:
-            raise ModelFileError(f"key {_full(name)}={stored}", f"the other keys imply {value}", "convert the model again")
+            why = f"the other keys imply {value}"
+            raise ModelFileError(f"key {_full(name)}={stored}", why, "convert the model again")

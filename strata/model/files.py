@@ -46,6 +46,12 @@ def open_model(path_or_paths: str | Path | Iterable[str | Path]) -> ModelFiles:
     """Open a model from a file, a folder or several files; raises ModelFileError for anything unsound."""
     given = [path_or_paths] if isinstance(path_or_paths, (str, Path)) else list(path_or_paths)
     paths = find_files(Path(item) for item in given)
+    if all(path.stem.endswith(DRAFT_SUFFIX) for path in paths):
+        raise ModelFileError(
+            f"{paths[0]}",
+            "it holds a draft layer only and the model is not beside it",
+            "name the model's main file too",
+        )
     from strata.model.gguf_header import read_header
 
     headers = [read_header(path) for path in paths]
@@ -84,8 +90,22 @@ def _with_shards(path: Path) -> Iterable[Path]:
         shards = [path.with_name(f"{stem}-{index:05d}-of-{count:05d}.gguf") for index in range(1, count + 1)]
     for shard in shards:
         _require_file(shard, shard != path)
+    if stem.endswith(DRAFT_SUFFIX):
+        return [*_main_files(path.with_name(stem.removesuffix(DRAFT_SUFFIX))), *shards]
     draft = path.with_name(f"{stem}{DRAFT_SUFFIX}.gguf")
     return [*shards, draft] if draft.is_file() else shards
+
+
+def _main_files(stem: Path) -> list[Path]:
+    """The trunk's files that a draft layer's file belongs to: `<stem>.gguf`, or its shards; may be none."""
+    whole = stem.with_name(f"{stem.name}.gguf")
+    if whole.is_file():
+        return [whole]
+    for file in sorted(stem.parent.glob("*.gguf")):
+        match = _SHARD.match(file.stem)
+        if match and match["stem"] == stem.name:
+            return [shard for shard in _with_shards(file) if _SHARD.match(shard.stem)]
+    return []
 
 
 def _require_file(path: Path, is_other_shard: bool) -> None:
@@ -136,7 +156,9 @@ def _merged_keys(headers: list["Header"]) -> Keys:
                 merged[name], origin[name] = key, header.path
             elif not name.startswith(_PER_FILE_KEYS) and key.decode() != merged[name].decode():
                 raise ModelFileError(
-                    f"key {name}", f"{origin[name]} and {header.path} disagree on it", "name the files of one model only"
+                    f"key {name}",
+                    f"{origin[name]} and {header.path} disagree on it",
+                    "name the files of one model only",
                 )
     return Keys(merged, ", ".join(str(header.path) for header in headers))
 

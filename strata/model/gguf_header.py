@@ -114,9 +114,8 @@ class _BoundedReader(gguf.GGUFReader):
         type_name, block_weights, block_bytes = self._type(name, int(raw_type[0]))
         shape = tuple(int(size) for size in reversed(dims.tolist()))
         if not shape or min(shape) < 1 or shape[-1] % block_weights:
-            raise _damaged(
-                self._path, f"tensor {name} of shape {list(shape)} does not divide into {type_name} blocks of {block_weights}"
-            )
+            why = f"tensor {name} of shape {list(shape)} does not divide into {type_name} blocks of {block_weights}"
+            raise _damaged(self._path, why)
         n_bytes = math.prod(shape) // block_weights * block_bytes
         begin = start + int(offset[0])
         if begin + n_bytes > self.data.size:

@@ -1,8 +1,8 @@
 """Text to token ids and back: byte-level BPE, built from a model file's own keys.
 
 Special tokens are cut out of the text first; the rest is split by the pre-tokenizer's regular expression, each piece's
-UTF-8 bytes become printable characters (GPT-2's table), and merges apply lowest rank first.  No BOS, no prefix space, no
-normalisation.  The `tokenizers` library does the work and is imported when a tokenizer is made.  Does not know: chat
+UTF-8 bytes become printable characters (GPT-2's table), and merges apply lowest rank first.  No BOS, no prefix space,
+no normalisation.  The `tokenizers` library does the work and is imported when a tokenizer is made.  Does not know: chat
 templates, end-of-generation rules.
 """
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 SPLIT_PATTERNS = {
     "gpt-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "qwen2": (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
     "qwen35": (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
@@ -57,7 +58,9 @@ class Tokenizer:
         """The bytes of one token; raises RequestError for an unknown id."""
         if not 0 <= token < len(self.pieces):
             raise RequestError(
-                f"token id {token}", f"the vocabulary has {len(self.pieces)} tokens", "send ids of this model's tokenizer"
+                f"token id {token}",
+                f"the vocabulary has {len(self.pieces)} tokens",
+                "send ids of this model's tokenizer",
             )
         return self.pieces[token]
 
@@ -88,7 +91,8 @@ def read_tokenizer(keys: Keys) -> Tokenizer:
     """Build the tokenizer that a model's keys describe; raises ModelFileError for kinds this engine does not know."""
     kind, split = keys.text("tokenizer.ggml.model"), keys.text("tokenizer.ggml.pre")
     if kind != "gpt2":
-        raise ModelFileError(f"key tokenizer.ggml.model={kind}", "only byte-level BPE (gpt2) is known", "use another file")
+        why = "only byte-level BPE (gpt2) is known"
+        raise ModelFileError(f"key tokenizer.ggml.model={kind}", why, "use another file")
     if split not in SPLIT_PATTERNS:
         known = ", ".join(SPLIT_PATTERNS)
         raise ModelFileError(f"key tokenizer.ggml.pre={split}", f"known are {known}", "use another file")
@@ -105,7 +109,9 @@ def _token_types(keys: Keys, n_tokens: int) -> tuple[int, ...]:
     types = keys.integers("tokenizer.ggml.token_type")
     if len(types) != n_tokens:
         raise ModelFileError(
-            "key tokenizer.ggml.token_type", f"it has {len(types)} entries for {n_tokens} tokens", "convert the model again"
+            "key tokenizer.ggml.token_type",
+            f"it has {len(types)} entries for {n_tokens} tokens",
+            "convert the model again",
         )
     return types
 

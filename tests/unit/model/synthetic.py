@@ -91,7 +91,9 @@ class SyntheticModel:
         self.tensors[name] = (shape, type_name, encode(_values(name, shape, seed), type_name, seed))
 
 
-def build(seed: int = 0, types: Mapping[str, str] | None = None, config: ModelConfig = TINY, **changes) -> SyntheticModel:
+def build(
+    seed: int = 0, types: Mapping[str, str] | None = None, config: ModelConfig = TINY, **changes
+) -> SyntheticModel:
     """A valid model: `changes` are fields of `config`, `types` map name fragments to weight types."""
     config = replace(config, **changes)
     model = SyntheticModel(config, keys_of(config))

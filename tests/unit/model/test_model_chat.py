@@ -68,14 +68,16 @@ def test_malformed_messages_are_named(either, messages, what):
 
 
 def test_a_template_can_refuse_a_conversation():
-    source = "{% if messages[0].role != 'system' %}{{ raise_exception('a system message\nmust come first') }}{% endif %}"
+    refuse = "{{ raise_exception('a system message\nmust come first') }}"
+    source = f"{{% if messages[0].role != 'system' %}}{refuse}{{% endif %}}"
     with pytest.raises(RequestError) as caught:
         template(source).render(TALK)
     assert "refuses them: a system message must come first" in caught.value.why
 
 
 @pytest.mark.parametrize(
-    "source", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ messages[0].missing.deeper }}", "{{ 1 / 'a' }}"]
+    "source",
+    ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ messages[0].missing.deeper }}", "{{ 1 / 'a' }}"],
 )
 def test_a_template_cannot_leave_its_sandbox_or_fail_with_a_traceback(source):
     with pytest.raises(RequestError, match="the chat template refuses them"):

@@ -51,7 +51,7 @@ def test_the_draft_layers_file_beside_a_model_is_opened_with_it(tmp_path, model)
     draft = {name: content for name, content in model.tensors.items() if "blk.4." in name}
     main = synthetic.SyntheticModel(model.config, model.keys, trunk).write(tmp_path / "tiny.gguf")
     beside = synthetic.SyntheticModel(model.config, model.keys, draft).write(tmp_path / "tiny-mtp.gguf")
-    for given in (main, [main, beside], [main, main], tmp_path):
+    for given in (main, beside, [main, beside], [beside, main], [main, main], tmp_path):
         files = open_model(given)
         assert files.paths == (main, beside)
         assert files.tensors.keys() == model.tensors.keys()
@@ -80,7 +80,14 @@ def test_shards_find_their_draft_file(tmp_path, model):
     paths = write_shards(model, tmp_path)
     draft = tmp_path / "tiny-mtp.gguf"
     draft.write_bytes(b"GGUF")
-    assert find_files([paths[0]]) == (*paths, draft)
+    assert find_files([paths[0]]) == find_files([draft]) == (*paths, draft)
+
+
+def test_a_draft_file_without_its_model_is_refused(tmp_path, model):
+    path = model.write(tmp_path / "tiny-mtp.gguf")
+    model.write(tmp_path / "other.gguf")
+    error = refusal(lambda: open_model(path))
+    assert error.what == str(path) and "draft layer only" in error.why and "main file" in error.remedy
 
 
 def test_a_missing_shard_is_named(tmp_path, model):

@@ -106,3 +106,9 @@ def test_text_that_is_not_utf8_is_refused_when_read(path):
     path.write_bytes(content.replace(b"<|im_start|>", b"<|im_\xff\xfeart|>"))
     files = open_model(path)
     assert "not UTF-8" in refusal(lambda: files.keys.texts("tokenizer.ggml.tokens")).why
+
+
+def test_a_file_that_names_no_architecture_is_refused(path):
+    rename_in_place(path, "general.architecture", "general.archiTECTURE")
+    error = refusal(lambda: open_model(path))
+    assert error.what == "key general.architecture" and str(path) in error.why

@@ -82,8 +82,15 @@ def test_the_fixtures_profile_is_refused_for_another_model():
         assert part in refusal(lambda name=name: read_profile(FOLDER / name, CONFIG)).what
 
 
-@pytest.mark.parametrize(("name", "content", "why"), [("p.bin", b"1234567", "7 bytes"), ("p.bin", b"", "no pair"),
-                                                      ("p.json", b"{", "not a profile"), ("p.json", b"[1]", "not a profile")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("p.bin", b"1234567", "7 bytes"),
+        ("p.bin", b"", "no pair"),
+        ("p.json", b"{", "not a profile"),
+        ("p.json", b"[1]", "not a profile"),
+    ],
+)
 def test_damaged_profiles_are_refused(tmp_path, name, content, why):
     (tmp_path / name).write_bytes(content)
     assert why in refusal(lambda: read_profile(tmp_path / name, CONFIG)).why

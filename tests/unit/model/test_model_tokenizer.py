@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tokenizers
 
 from strata.errors import RequestError
 from strata.model.files import open_model
@@ -13,8 +14,10 @@ from tests.unit.model.damage import refusal
 from tests.unit.model.fixture_files import FOLDER, MAIN
 
 AWKWARD = [
-    "", " ", "  \n\t  x ", "héllo wörld's 'LL I'll", "日本語のテスト 😀👩‍👩‍👧", "a<|im_end|>b <|im_start|>user", "\u00a0 \u2003x\u3000",
-    "١٢٣ ²³ Ⅷ 12345", "def f(x):\n    return x  # ...\n\n\n", "<|endoftext|><|endoftext|>", "<|im_star", "\x00\x1f\x7f", "e\u0301\u0302",
+    "", " ", "  \n\t  x ", "héllo wörld's 'LL I'll", "日本語のテスト 😀👩‍👩‍👧",
+    "a<|im_end|>b <|im_start|>user", "\u00a0 \u2003x\u3000",
+    "١٢٣ ²³ Ⅷ 12345", "def f(x):\n    return x  # ...\n\n\n", "<|endoftext|><|endoftext|>",
+    "<|im_star", "\x00\x1f\x7f", "e\u0301\u0302",
 ]  # fmt: skip
 
 
@@ -30,7 +33,6 @@ def prompts():
 
 @pytest.fixture(scope="module")
 def library():
-    tokenizers = pytest.importorskip("tokenizers")
     return tokenizers.Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
 
 

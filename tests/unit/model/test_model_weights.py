@@ -106,7 +106,8 @@ def test_an_ngram_table_may_be_padded_but_not_short(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["blk.0.extra.weight", "blk.7.attn_q.weight", "rope_freqs.weight", "blk.0.attn_q.weight", "blk.2.ple_key.weight"]
+    "name",
+    ["blk.0.extra.weight", "blk.7.attn_q.weight", "rope_freqs.weight", "blk.0.attn_q.weight", "blk.2.ple_key.weight"],
 )
 def test_a_tensor_that_nothing_reads_is_refused_by_name(tmp_path, name):
     model = synthetic.build(seed=1)
@@ -142,7 +143,8 @@ def test_any_weight_type_may_stand_anywhere_else(tmp_path):
     types = {
         "attn_output": "Q4_0", "ffn_gate_exps": "IQ3_S", "ffn_up_exps": "IQ2_XXS", "ffn_down_exps": "Q2_0",
         "per_layer": "IQ4_NL", "output.weight": "Q6_K", "attn_qkv": "IQ4_XS", "attn_gate": "Q3_K", "token_embd": "Q4_K",
-        "up_shexp": "Q5_K", "ple_key": "IQ1_M", "hc_attn_down": "F32", "ssm_out": "Q5_1", "attn_q.": "IQ2_S", "attn_k.": "IQ2_XS",
+        "up_shexp": "Q5_K", "ple_key": "IQ1_M", "hc_attn_down": "F32", "ssm_out": "Q5_1",
+        "attn_q.": "IQ2_S", "attn_k.": "IQ2_XS",
         "attn_v.": "IQ3_XXS", "indexer.q_proj": "F16", "gate_inp": "BF16", "ssm_alpha": "Q5_0",
     }  # fmt: skip
     wide = {"hidden": 256, "expert_ff": 256, "shared_ff": 256, "ple_head_dim": 64, "head_dim": 64}

@@ -23,6 +23,7 @@ from strata.rows import Segment, Window
 from strata.split.devices import usable_cores
 from strata.split.opening import close_stages, open_stages
 from strata.split.pipeline import Pipeline
+from strata.split.probes import Probe, attach
 from strata.split.stages import HandOff, run_serial
 from strata.windows.picks import read_row
 
@@ -40,9 +41,9 @@ class Flight:
 
 
 class Engine:
-    """A model opened on devices; a context manager.  One `generate` at a time."""
+    """A model opened on devices; a context manager.  One `generate` at a time; `probe` sees every operation's results."""
 
-    def __init__(self, model: Model, settings: EngineSettings) -> None:
+    def __init__(self, model: Model, settings: EngineSettings, probe: Probe | None = None) -> None:
         self.model, self.settings = model, settings
         self.resolved: Resolved = resolve(settings, model.config, usable_cores())
         for note in self.resolved.notes:
@@ -50,6 +51,8 @@ class Engine:
         self.counters: Counter = Counter()
         self._hand_off = HandOff(self.counters)
         self.stages = open_stages(model, self.resolved)
+        if probe is not None:
+            attach(probe, self.stages)
         self._pipeline = Pipeline(self.stages, self._hand_off, self.counters) if self.resolved.pipelined else None
 
     def close(self) -> None:

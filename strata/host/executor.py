@@ -1,8 +1,9 @@
 """The host executor: one stage's layers and sessions on a host device, block by block.
 
 Implements `strata.windows.contract.Executor` with the operations of this room.  `begin` is called once per window and
-stage; the blocks then run in the model's order.  A window that is not kept leaves its rows' inputs behind until `commit` replays the kept ones.  `observe(point, layer, values)` sees every operation's result where it lies (the ledger),
-and may be None.  Does not know: other stages, slots' meaning, drafts.
+stage; the blocks then run in the model's order.  A window that is not kept leaves its rows' inputs behind until `commit`
+replays the kept ones.  `observe(window, point, layer, values)` sees every operation's result where it lies, before it is
+used, and may be None.  Does not know: other stages, slots' meaning, drafts.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
 from strata.rows import Window
 
-Observer = Callable[[str, int, np.ndarray], None]
+Observer = Callable[[Window, str, int, np.ndarray], None]
 TOP = -1
 """The layer index of what lies outside the layers: embedding and head."""
 CANONICAL_SPAN = 32
@@ -312,4 +313,4 @@ class HostExecutor:
 
     def _see(self, point: str, layer: int, values: np.ndarray) -> None:
         if self.observe is not None:
-            self.observe(point, layer, values)
+            self.observe(self.window, point, layer, values)

@@ -1,17 +1,15 @@
 """What a row of logits says: the pick, the runner-up, the margin, and a hash of all its bits.
 
-The hash folds every NaN to one value, as NaN bits are outside the contract.  A row that is not finite has no pick.
+The hash is `strata.numerics.hashing`'s, so that a card can compute it too.  A row that is not finite has no pick.
 Does not know: requests, samplers' settings.
 """
 
-import hashlib
 from dataclasses import dataclass
 
 import numpy as np
 
+from strata.numerics.hashing import hex_of, row_hashes
 from strata.numerics.ranking import best_two
-
-HASH_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +29,8 @@ class LogitRow:
         return self.best_logit - self.second_logit
 
 
-def digest_of(values: np.ndarray) -> str:
-    """Return the hex hash of an array's bits, NaN folded."""
-    contiguous = np.ascontiguousarray(values)
-    if contiguous.dtype.kind == "f" and np.isnan(contiguous).any():
-        contiguous = np.where(np.isnan(contiguous), contiguous.dtype.type(np.nan), contiguous)
-    return hashlib.blake2b(contiguous.tobytes(), digest_size=HASH_BYTES).hexdigest()
-
-
 def read_row(logits: np.ndarray) -> LogitRow:
     """Read one row float32 [vocabulary]."""
     first, second, finite = best_two(logits)
     runner_up = second if second >= 0 else first
-    return LogitRow(digest_of(logits), first, runner_up, float(logits[first]), float(logits[runner_up]), bool(finite))
+    return LogitRow(hex_of(row_hashes(logits[None, :])[0]), first, runner_up, float(logits[first]), float(logits[runner_up]), bool(finite))

@@ -2,8 +2,8 @@
 
     f32    float32, for mode `wide`
     f16    half precision, saturated at +-65504
-    int8   groups of 64 values: half-precision scale = amax / 127 (saturated at 65504), code = round-half-even(x / scale),
-           clamped to +-127; value = code * scale
+    int8   groups of 64 values: half-precision scale = amax / 127 (saturated at 65504), code = round-half-even(x / scale
+           clamped to +-127), 0 where the scale is 0 or NaN (a NaN in the group); value = code * scale
 
 Every format stores (codes [slots, cells, heads, D], scales [slots, cells, heads, n_scales]).
 Raw indexer keys are stored as f16, or f32 in mode `wide`.  Does not know: attention, positions.
@@ -16,13 +16,11 @@ import numpy as np
 
 from strata.errors import UsageError
 from strata.numerics.cpu import div, from_bits, half, jit, mul, round_even, to_half
-from strata.numerics.functions import INFINITY_BITS
 from strata.numerics.on_cpu import magnitude
 
 ZERO = np.float32(0.0)
 LARGEST_HALF = np.float32(65504.0)
 LARGEST_CODE = np.float32(127.0)
-CODE_LIMIT = 127
 INT8_GROUP = 64
 
 
@@ -61,6 +59,14 @@ def _load_f16(codes, scales, out):
 
 
 @jit
+def _clamped(x):
+    """x within +-127; clamped before it becomes an integer, because huge quotients have no int32."""
+    if x > LARGEST_CODE:
+        return LARGEST_CODE
+    return -LARGEST_CODE if x < -LARGEST_CODE else x
+
+
+@jit
 def _store_int8(x, codes, scales):
     for group in range(scales.shape[0]):
         largest = np.int32(0)
@@ -71,10 +77,7 @@ def _store_int8(x, codes, scales):
         scale = half(np.uint32(stored))
         scales[group] = stored
         for i in range(group * INT8_GROUP, (group + 1) * INT8_GROUP):
-            code = np.int32(0)
-            if scale != ZERO and largest < INFINITY_BITS:
-                code = round_even(div(x[i], scale))
-                code = CODE_LIMIT if code > CODE_LIMIT else (-CODE_LIMIT if code < -CODE_LIMIT else code)
+            code = round_even(_clamped(div(x[i], scale))) if scale > ZERO else np.int32(0)
             codes[i] = np.int8(code)
 
 
@@ -99,8 +102,13 @@ class CellFormat:
         return n_values * np.dtype(self.code_type).itemsize + 2 * self.n_scales(n_values)
 
     def n_scales(self, n_values: int) -> int:
-        """Half-precision scales stored with a vector."""
-        return n_values // self.values_per_scale if self.values_per_scale else 0
+        """Half-precision scales stored with a vector; raises UsageError where the groups do not fill it."""
+        if self.values_per_scale == 0:
+            return 0
+        if n_values % self.values_per_scale:
+            why = f"{self.name} groups {self.values_per_scale} values and a head has {n_values}"
+            raise UsageError(f"kv={self.name}", why, "use f16")
+        return n_values // self.values_per_scale
 
 
 CELL_FORMATS = {

@@ -2,11 +2,12 @@
 
 What a stage places on a device (weights of its layers, sessions, buffers) is taken from the budget by name, so that
 running out is a clear error and `taken` explains where the bytes are.  Mapped weights count as placed: on a card they
-would be.  Does not know: what is computed.
+would be.  Opening refuses a machine whose arithmetic is not the contract's.  Does not know: what is computed.
 """
 
 from strata.cpu_pool.team import Team
 from strata.errors import DeviceMemoryError
+from strata.host.arithmetic_check import require_exact_team, warn_where_fma_is_slow
 
 
 class HostDevice:
@@ -15,6 +16,8 @@ class HostDevice:
     def __init__(self, name: str, budget_bytes: int | None, n_threads: int) -> None:
         self.name, self.budget_bytes = name, budget_bytes
         self.team = Team(n_threads)
+        require_exact_team(name, self.team)
+        warn_where_fma_is_slow()
         self.taken: dict[str, int] = {}
 
     @property

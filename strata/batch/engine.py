@@ -8,14 +8,14 @@ Run serially, a submission computes at once; pipelined, the stages' threads do. 
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
 
 from strata.batch.conversation import Conversation
-from strata.batch.requests import Answer, Batch, Request
+from strata.batch.requests import Answer, Batch, Request, Step
 from strata.batch.settings import WINDOW_ROWS, EngineSettings, Resolved, resolve
 from strata.batch.validation import check_request
 from strata.model.model import Model
@@ -70,9 +70,16 @@ class Engine:
 
     def generate(self, requests: Sequence[Request]) -> Batch:
         """Answer all requests; raises UsageError or RequestError, before anything runs, for one that cannot be served."""
+        run = self.start(requests)
+        for _ in run.steps():
+            pass
+        return run.batch()
+
+    def start(self, requests: Sequence[Request]) -> "Run":
+        """Return a run of the requests to be driven through its `steps`, to their end; raises as `generate` does."""
         for request in requests:
             check_request(request, self.model.config, self.resolved.context)
-        return _Run(self, requests).finish()
+        return Run(self, requests)
 
     def score(self, tokens: Sequence[int]) -> np.ndarray:
         """Return the logits of every position of a text, float32 [n, vocabulary]; uses slot 0."""
@@ -104,8 +111,8 @@ class Engine:
             stage.commit(window, kept)
 
 
-class _Run:
-    """One call of `generate`: the waiting, the slots, the windows in flight."""
+class Run:
+    """One run of requests: the waiting, the slots, the windows in flight."""
 
     def __init__(self, engine: Engine, requests: Sequence[Request]) -> None:
         self.engine, self.requests = engine, requests
@@ -119,19 +126,24 @@ class _Run:
         self.answers: dict[int, Answer] = {}
         self.read_seconds = self.decode_seconds = 0.0
 
-    def finish(self) -> Batch:
+    def steps(self) -> Iterator[Step]:
+        """Run to the end; yield how far a request has come whenever a prompt chunk was launched or tokens were emitted."""
         while len(self.answers) < len(self.requests):
-            self._admit()
+            yield from self._admit()
             for group in self.groups:
                 self._decode(group)
-            self._take(self.flights.popleft())
+            if self.flights:
+                yield from self._take(self.flights.popleft())
+
+    def batch(self) -> Batch:
+        """Return the answers, once `steps` has ended."""
         self.counters["holes"] += 0
         answers = tuple(self.answers[i] for i in range(len(self.requests)))
         return Batch(answers, dict(self.counters), self.read_seconds, self.decode_seconds, self.engine.resolved.notes)
 
     # ---- admission
 
-    def _admit(self) -> None:
+    def _admit(self) -> Iterator[Step]:
         """Admit what has arrived into free slots; nothing running and nothing arrived lets the next one in."""
         while self.waiting and None in self.slots:
             number, request = self.waiting[0]
@@ -139,9 +151,9 @@ class _Run:
             if request.arrive_after > self.counters["decode_windows"] and not is_idle:
                 return
             self.waiting.popleft()
-            self._read(Conversation(number, request, self.slots.index(None)))
+            yield from self._read(Conversation(number, request, self.slots.index(None)))
 
-    def _read(self, conversation: Conversation) -> None:
+    def _read(self, conversation: Conversation) -> Iterator[Step]:
         self.engine.clear(conversation.slot)
         if conversation.request.max_new == 0:
             self.answers[conversation.number] = Answer((), "length")
@@ -153,6 +165,7 @@ class _Run:
         for segment in conversation.chunks(self.engine.resolved.chunk_rows):
             self.counters["prompt_chunks"] += 1
             self._launch(Window.of([segment], keep=True), (conversation,), is_decode=False)
+            yield Step(conversation.number, segment.start + len(segment.tokens), ())
 
     # ---- windows
 
@@ -178,8 +191,9 @@ class _Run:
         self.flights.append(Flight(window, conversations, is_decode, self.engine.submit(window)))
         self._spend(started, is_decode)
 
-    def _take(self, flight: Flight) -> None:
+    def _take(self, flight: Flight) -> Iterator[Step]:
         started = time.perf_counter()
+        n_emitted = [len(c.emitted) for c in flight.conversations]
         logits = flight.future.result()
         if flight.is_decode:
             self._take_window(flight, logits)
@@ -187,6 +201,9 @@ class _Run:
             flight.conversations[0].take_prompt(read_row(logits[0]))
             self._settle(flight.conversations[0])
         self._spend(started, flight.is_decode)
+        for conversation, n in zip(flight.conversations, n_emitted, strict=True):
+            if len(conversation.emitted) > n:
+                yield Step(conversation.number, conversation.position, tuple(conversation.emitted[n:]))
 
     def _take_window(self, flight: Flight, logits: np.ndarray) -> None:
         kept = np.zeros(len(flight.conversations), np.int32)

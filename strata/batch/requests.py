@@ -41,6 +41,15 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """How far a request has come: its number, its positions read or held so far, the tokens just emitted."""
+
+    request: int
+    position: int
+    emitted: tuple[Emitted, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a request got: its tokens with their rows, why it ended (`length`, `stop`, `error`), and its error's text."""
 

@@ -1,0 +1,62 @@
+"""`strata bench host`: how fast one conversation is on this machine's CPU, beside the floor that memory sets."""
+
+import argparse
+import json
+from dataclasses import asdict
+
+from strata.cli.engine_flags import add_engine_flags, settings_of
+from strata.cli.progress import ProgressLine
+from strata.errors import UsageError
+
+SUMMARY = "Measure speed: `host` is solo decoding and prompt reading on the CPU, with the floor of memory beside it."
+USAGE = "host [options]"
+TARGETS = {"decode": 60, "read": 250}
+"""Tokens per second that two cores with AVX2 should reach on the shipped model."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=("host",), help="what to measure")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds after one to warm up (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_engine_flags(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command; the speed does not change the exit code."""
+    from strata.batch.engine import Engine
+    from strata.bench.host_speed import measure
+    from strata.model.model import load_model
+    from strata.model.tokenizer import read_tokenizer
+
+    if options.rounds < 1:
+        raise UsageError(f"rounds={options.rounds}", "nothing would be measured", "use 1 or more")
+    settings = settings_of(options)
+    model = load_model(options.model)
+    progress = ProgressLine()
+    with Engine(model, settings) as engine:
+        speed = measure(engine, read_tokenizer(model.files.keys), options.rounds, progress.show)
+        progress.clear()
+        described = {"model": model.files.paths[0].name, **engine.resolved.described()}
+    if options.json:
+        print(json.dumps({"settings": described, **asdict(speed)}, indent=1))
+    else:
+        print("\n".join(_lines(described, speed)))
+    return 0
+
+
+def _lines(described: dict[str, str], speed) -> list[str]:
+    shown = ", ".join(f"{name} {described[name]}" for name in ("model", "rounding", "kv", "threads", "stages"))
+    floor_ms = speed.floor_ms
+    decode_ms = 1e3 / speed.decode.median
+    return [
+        f"{shown}; median of {speed.n_rounds} rounds (least - most)",
+        _rate("decoding, one conversation", speed.decode, TARGETS["decode"]),
+        _rate(f"reading a prompt of {speed.n_prompt}", speed.read, TARGETS["read"]),
+        f"{'reading memory, same threads':<32}{speed.bandwidth.median / 1e9:>8.1f} GB/s ({speed.buffer_bytes >> 20} MiB)",
+        f"{'floor of decoding':<32}{floor_ms:>8.2f} ms a token: {speed.token_bytes / 1e6:.1f} MB of weights over that bandwidth",
+        f"{'decoding takes':<32}{decode_ms:>8.2f} ms a token, {decode_ms / floor_ms:.1f} times the floor",
+    ]
+
+
+def _rate(what: str, spread, target: int) -> str:
+    return f"{what:<32}{spread.median:>8.1f} tokens/s ({spread.least:.1f} - {spread.most:.1f}), target on 2 cores {target}"

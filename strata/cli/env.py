@@ -1,0 +1,65 @@
+"""`strata env`: versions, processor, threads, caches; what a report of a difference or of a speed needs beside it."""
+
+import argparse
+import json
+import platform
+
+from strata.cli.versions import versions
+
+SUMMARY = "Print versions, the processor and what of it matters here, and the folder of compiled kernels."
+USAGE = "[options]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    facts = environment()
+    if options.json:
+        print(json.dumps(facts, indent=1))
+    else:
+        print("\n".join(f"{name:<16}{value}" for name, value in facts.items()))
+    return 0
+
+
+def environment() -> dict[str, str]:
+    """Return name -> value, all text; imports numba."""
+    return {**versions(), "system": platform.platform(), **_processor(), **_kernels()}
+
+
+def _processor() -> dict[str, str]:
+    from llvmlite import binding
+
+    from strata.split.devices import usable_cores
+
+    present = binding.get_host_cpu_features()
+    wanted = ("fma", "avx2", "avx512f", "avx512vnni", "neon")
+    return {
+        "processor": binding.get_host_cpu_name(),
+        "features": " ".join(name for name in wanted if present.get(name)) or "none that matter",
+        "usable cores": str(usable_cores()),
+    }
+
+
+def _kernels() -> dict[str, str]:
+    from strata.numerics.kernel_cache import cache_folder
+
+    folder = cache_folder()
+    n_kernels = len(list(folder.glob("*.kernel"))) if folder.is_dir() else 0
+    return {"kernel cache": f"{folder} ({n_kernels} kernels)", "numba.cuda": _cuda_target()}
+
+
+def _cuda_target() -> str:
+    """Say which package serves `numba.cuda`, and whether a device answers."""
+    try:
+        from numba import cuda
+    except ImportError as error:
+        return f"not importable: {error}"
+    implementation = getattr(cuda, "implementation", "built in")
+    try:
+        n_devices = len(cuda.gpus) if cuda.is_available() else 0
+    except Exception as error:  # a broken driver must not hide the rest of the report
+        return f"{implementation}, the driver fails: {type(error).__name__}: {error}"
+    return f"{implementation}, {n_devices} devices"

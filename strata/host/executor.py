@@ -6,29 +6,26 @@ replays the kept ones.  `observe(window, point, layer, values)` sees every opera
 used, and may be None.  Does not know: other stages, slots' meaning, drafts.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
-from strata.host import attention, experts, gdn, indexer, ngrams, streams
+from strata.host import attention, gdn, indexer, ngrams
+from strata.host.blocks import HostBlocks, Observer
 from strata.host.device import HostDevice
-from strata.host.matrix import Activations, Entries
-from strata.host.placed import PlacedMixer, PlacedStage
+from strata.host.matrix import Activations
+from strata.host.placed import PlacedStage
 from strata.host.state import GdnState, NgramState, QsaState, clear, copy_slot, gdn_state, ngram_state, qsa_state, state_bytes
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
 from strata.rows import Window
 
-Observer = Callable[[Window, str, int, np.ndarray], None]
 TOP = -1
 """The layer index of what lies outside the layers: embedding and head."""
-CANONICAL_SPAN = 32
 NGRAM_KEY = 1 << 20
 """Offset of n-gram layers among the pending inputs: a layer can have both kinds of state."""
 
 
-class HostExecutor:
+class HostExecutor(HostBlocks):
     """A stage on a host device; shapes as in DESIGN's vocabulary, rows first."""
 
     def __init__(
@@ -61,7 +58,7 @@ class HostExecutor:
         self.window = window
         if not window.keep:
             self._pending[window] = {}
-        self._spans = np.full(window.n_rows, CANONICAL_SPAN, np.int32)
+        self.rows_begin(window.n_rows)
 
     def commit(self, window: Window, kept: np.ndarray) -> None:
         """Keep the first kept[s] rows of each segment of a window that was run without `keep`; kept int32 [segments]."""
@@ -129,29 +126,6 @@ class HostExecutor:
         gdn.keep_tail(conv_rows, state.tail, window.first, window.segment_slot, kept)
         ngrams.keep_history(window.tokens, window.first, window.segment_slot, kept, state.tokens)
 
-    def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return (mixed [rows, H], inject [rows, C] or None)."""
-        rows, n_streams, hidden = residual.shape
-        normed = np.empty((rows, n_streams * hidden), np.float32)
-        streams.normalise(self.control, residual, mixer.norm, self.eps, normed)
-        x = self._activations(normed)
-        low = self._times(mixer.down, x)
-        streams.low_rank_gate(low, np.float32(n_streams))
-        self._see(f"{point}.low", layer, low)
-        gate = self._times(mixer.up, self._activations(low))
-        mixed = np.empty((rows, hidden), np.float32)
-        streams.mix(self.control, normed, gate, n_streams, mixed)
-        self._see(f"{point}.mixed", layer, mixed)
-        inject = None if mixer.inject is None else self._times(mixer.inject, x)
-        if inject is not None:
-            self._see(f"{point}.inject", layer, inject)
-        return mixed, inject
-
-    def write_streams(self, layer: int, point: str, residual: np.ndarray, y: np.ndarray, inject: np.ndarray) -> None:
-        """Add a block's output to the residual, in place."""
-        streams.write(residual, y, inject)
-        self._see(f"{point}.residual", layer, residual)
-
     def gdn(self, layer: int, mixed: np.ndarray) -> np.ndarray:
         """Return the gated delta net's output [rows, H]."""
         w, c, placed, state = self.window, self.config, self.placed.of(layer).gdn, self.state[layer]
@@ -192,8 +166,8 @@ class HostExecutor:
         self._see("qsa.q", layer, projected)
         self._see("qsa.k", layer, k)
         self._see("qsa.v", layer, v)
-        queries = self._heads(projected, placed.q_norm, c.n_q_heads, 2 * c.head_dim)
-        keys = self._heads(k, placed.k_norm, c.n_kv_heads, c.head_dim)
+        queries = self._heads(projected, placed.q_norm, c.n_q_heads, 2 * c.head_dim, w.positions)
+        keys = self._heads(k, placed.k_norm, c.n_kv_heads, c.head_dim, w.positions)
         store = attention.store_cells(self.kv)
         store(keys, w.slots, w.positions, state.k_codes, state.k_scales)
         store(v.reshape(keys.shape), w.slots, w.positions, state.v_codes, state.v_scales)
@@ -218,7 +192,7 @@ class HostExecutor:
         indexer.pool_blocks(self.raw_format)(
             state.raw, state.raw_scales, c.indexer_block, placed.k_norm, self.eps, self.table, w.slots, w.positions, state.pooled
         )
-        queries = self._heads(self._times(placed.q, x), placed.q_norm, c.n_indexer_heads, c.indexer_dim)
+        queries = self._heads(self._times(placed.q, x), placed.q_norm, c.n_indexer_heads, c.indexer_dim, w.positions)
         self._see("indexer.q", layer, queries)
         deepest = int(w.positions.max()) + 1
         scores = np.zeros((w.n_rows, deepest // c.indexer_block + 1), np.float32)
@@ -233,55 +207,7 @@ class HostExecutor:
 
     def moe(self, layer: int, mixed: np.ndarray) -> np.ndarray:
         """Return the routed and shared experts' combined output [rows, H]."""
-        c, placed = self.config, self.placed.of(layer).moe
-        x = self._activations(mixed)
-        logits = self._times(placed.router, x)
-        self._see("moe.router", layer, logits)
-        rows = mixed.shape[0]
-        ids, weights = np.empty((rows, c.n_used), np.int32), np.empty((rows, c.n_used), np.float32)
-        experts.route(logits, ids, weights)
-        self._see("moe.ids", layer, ids)
-        self._see("moe.weights", layer, weights)
-        entries, entry_of = self._group(ids)
-        spans, source = self._expert_spans(entries, x)
-        hidden = self._ffn(placed.gate, placed.up, source, entries, spans)
-        self._see("moe.hidden", layer, hidden.values[entry_of])
-        own = Entries(entries.experts, entries.starts, np.arange(entries.rows.shape[0], dtype=np.int32))
-        outputs = placed.down.times(hidden, self.mode.coded, self.control, own)
-        self._see("moe.experts", layer, outputs[entry_of])
-        shared_hidden = self._ffn(placed.shared_gate, placed.shared_up, x, None, self._spans)
-        shared = self._times(placed.shared_down, shared_hidden)
-        self._see("moe.shared", layer, shared)
-        y = np.empty((rows, c.hidden), np.float32)
-        experts.combine(outputs, entry_of, weights, shared, self._times(placed.shared_router, x), y)
-        self._see("moe.output", layer, y)
-        return y
-
-    def _group(self, ids: np.ndarray) -> tuple[Entries, np.ndarray]:
-        n_entries = ids.size
-        distinct, starts = np.empty(n_entries, np.int32), np.empty(n_entries + 1, np.int32)
-        rows, entry_of = np.empty(n_entries, np.int32), np.empty(ids.shape, np.int32)
-        n = experts.group_entries(ids, distinct, starts, rows, entry_of, np.empty(self.config.n_experts, np.int32))
-        return Entries(distinct[:n], starts[: n + 1], rows), entry_of
-
-    def _expert_spans(self, entries: Entries, x: Activations) -> tuple[np.ndarray, Activations]:
-        """Spans of the entries' hidden rows, and the activation rows; a lone row of an expert may have a wider span."""
-        spans = np.full(entries.rows.shape[0], CANONICAL_SPAN, np.int32)
-        lone_span = self.mode.lone_expert_span
-        if not self.mode.coded or lone_span == CANONICAL_SPAN:
-            return spans, x
-        sizes = np.diff(entries.starts)
-        is_lone = np.repeat(sizes == 1, sizes)
-        spans[is_lone] = lone_span
-        n_rows = x.values.shape[0]
-        entries.rows[is_lone] += n_rows
-        both = np.concatenate((self._spans, np.full(n_rows, lone_span, np.int32)))
-        return spans, Activations(np.concatenate((x.values, x.values)), self.control, both)
-
-    def _ffn(self, gate, up, x: Activations, entries: Entries | None, spans: np.ndarray) -> Activations:
-        hidden = gate.times(x, self.mode.coded, self.control, entries)
-        experts.activate(hidden, up.times(x, self.mode.coded, self.control, entries))
-        return Activations(hidden, self.control, spans)
+        return self.mix_experts(layer, self.placed.of(layer).moe, mixed)
 
     def head(self, residual: np.ndarray) -> np.ndarray:
         """Return logits [len(logit_rows), vocabulary]."""
@@ -296,21 +222,3 @@ class HostExecutor:
     def close(self) -> None:
         """Release what this stage took from its device."""
         self.device.give_back(f"sessions of {self.placed.name}")
-
-    # ---- helpers
-
-    def _activations(self, values: np.ndarray) -> Activations:
-        spans = self._spans if values.shape[0] == self._spans.shape[0] else np.full(values.shape[0], CANONICAL_SPAN, np.int32)
-        return Activations(values, self.control, spans)
-
-    def _times(self, matrix, x: Activations) -> np.ndarray:
-        return matrix.times(x, self.mode.coded, self.control)
-
-    def _heads(self, x: np.ndarray, norm: np.ndarray, n_heads: int, stride: int) -> np.ndarray:
-        out = np.empty((x.shape[0], n_heads, norm.shape[0]), np.float32)
-        attention.finish_heads(x, norm, self.eps, self.table, self.window.positions, stride, out)
-        return out
-
-    def _see(self, point: str, layer: int, values: np.ndarray) -> None:
-        if self.observe is not None:
-            self.observe(self.window, point, layer, values)

@@ -1,0 +1,128 @@
+"""Blocks of the host that keep no state: streams, experts, and the products and norms around them.
+
+What the trunk's executor and the draft layer share.  A subclass sets `config`, `mode`, `control`, `eps`, `table`,
+`observe`, `window` and calls `rows_begin` before the blocks of a window.  Does not know: sessions, layers' order.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from strata.host import attention, experts, streams
+from strata.host.matrix import Activations, Entries, Matrix
+from strata.host.placed import PlacedMixer, PlacedMoe
+from strata.model.config import ModelConfig
+from strata.numerics.rounding import RoundingMode
+from strata.rows import Window
+
+Observer = Callable[[Window, str, int, np.ndarray], None]
+CANONICAL_SPAN = 32
+
+
+class HostBlocks:
+    """Stateless blocks over the rows of one window; shapes rows first."""
+
+    config: ModelConfig
+    mode: RoundingMode
+    control: np.ndarray
+    eps: np.float32
+    table: np.ndarray
+    observe: Observer | None
+    window: Window | None
+
+    def rows_begin(self, n_rows: int) -> None:
+        """Say how many rows the next blocks have."""
+        self._spans = np.full(n_rows, CANONICAL_SPAN, np.int32)
+
+    def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return (mixed [rows, H], inject [rows, C] or None)."""
+        rows, n_streams, hidden = residual.shape
+        normed = np.empty((rows, n_streams * hidden), np.float32)
+        streams.normalise(self.control, residual, mixer.norm, self.eps, normed)
+        x = self._activations(normed)
+        low = self._times(mixer.down, x)
+        streams.low_rank_gate(low, np.float32(n_streams))
+        self._see(f"{point}.low", layer, low)
+        gate = self._times(mixer.up, self._activations(low))
+        mixed = np.empty((rows, hidden), np.float32)
+        streams.mix(self.control, normed, gate, n_streams, mixed)
+        self._see(f"{point}.mixed", layer, mixed)
+        inject = None if mixer.inject is None else self._times(mixer.inject, x)
+        if inject is not None:
+            self._see(f"{point}.inject", layer, inject)
+        return mixed, inject
+
+    def write_streams(self, layer: int, point: str, residual: np.ndarray, y: np.ndarray, inject: np.ndarray) -> None:
+        """Add a block's output to the residual, in place."""
+        streams.write(residual, y, inject)
+        self._see(f"{point}.residual", layer, residual)
+
+    def mix_experts(self, layer: int, placed: PlacedMoe, mixed: np.ndarray) -> np.ndarray:
+        """Return the routed and shared experts' combined output [rows, H]."""
+        c = self.config
+        x = self._activations(mixed)
+        logits = self._times(placed.router, x)
+        self._see("moe.router", layer, logits)
+        rows = mixed.shape[0]
+        ids, weights = np.empty((rows, c.n_used), np.int32), np.empty((rows, c.n_used), np.float32)
+        experts.route(logits, ids, weights)
+        self._see("moe.ids", layer, ids)
+        self._see("moe.weights", layer, weights)
+        entries, entry_of = self._group(ids)
+        spans, source = self._expert_spans(entries, x)
+        hidden = self._ffn(placed.gate, placed.up, source, entries, spans)
+        self._see("moe.hidden", layer, hidden.values[entry_of])
+        own = Entries(entries.experts, entries.starts, np.arange(entries.rows.shape[0], dtype=np.int32))
+        outputs = placed.down.times(hidden, self.mode.coded, self.control, own)
+        self._see("moe.experts", layer, outputs[entry_of])
+        shared_hidden = self._ffn(placed.shared_gate, placed.shared_up, x, None, self._spans)
+        shared = self._times(placed.shared_down, shared_hidden)
+        self._see("moe.shared", layer, shared)
+        y = np.empty((rows, c.hidden), np.float32)
+        experts.combine(outputs, entry_of, weights, shared, self._times(placed.shared_router, x), y)
+        self._see("moe.output", layer, y)
+        return y
+
+    def _group(self, ids: np.ndarray) -> tuple[Entries, np.ndarray]:
+        n_entries = ids.size
+        distinct, starts = np.empty(n_entries, np.int32), np.empty(n_entries + 1, np.int32)
+        rows, entry_of = np.empty(n_entries, np.int32), np.empty(ids.shape, np.int32)
+        n = experts.group_entries(ids, distinct, starts, rows, entry_of, np.empty(self.config.n_experts, np.int32))
+        return Entries(distinct[:n], starts[: n + 1], rows), entry_of
+
+    def _expert_spans(self, entries: Entries, x: Activations) -> tuple[np.ndarray, Activations]:
+        """Spans of the entries' hidden rows, and the activation rows; a lone row of an expert may have a wider span."""
+        spans = np.full(entries.rows.shape[0], CANONICAL_SPAN, np.int32)
+        lone_span = self.mode.lone_expert_span
+        if not self.mode.coded or lone_span == CANONICAL_SPAN:
+            return spans, x
+        sizes = np.diff(entries.starts)
+        is_lone = np.repeat(sizes == 1, sizes)
+        spans[is_lone] = lone_span
+        n_rows = x.values.shape[0]
+        entries.rows[is_lone] += n_rows
+        both = np.concatenate((self._spans, np.full(n_rows, lone_span, np.int32)))
+        return spans, Activations(np.concatenate((x.values, x.values)), self.control, both)
+
+    def _ffn(self, gate, up, x: Activations, entries: Entries | None, spans: np.ndarray) -> Activations:
+        hidden = gate.times(x, self.mode.coded, self.control, entries)
+        experts.activate(hidden, up.times(x, self.mode.coded, self.control, entries))
+        return Activations(hidden, self.control, spans)
+
+    # ---- helpers
+
+    def _activations(self, values: np.ndarray) -> Activations:
+        spans = self._spans if values.shape[0] == self._spans.shape[0] else np.full(values.shape[0], CANONICAL_SPAN, np.int32)
+        return Activations(values, self.control, spans)
+
+    def _times(self, matrix: Matrix, x: Activations) -> np.ndarray:
+        return matrix.times(x, self.mode.coded, self.control)
+
+    def _heads(self, x: np.ndarray, norm: np.ndarray, n_heads: int, stride: int, positions: np.ndarray) -> np.ndarray:
+        out = np.empty((x.shape[0], n_heads, norm.shape[0]), np.float32)
+        attention.finish_heads(x, norm, self.eps, self.table, positions, stride, out)
+        return out
+
+    def _see(self, point: str, layer: int, values: np.ndarray) -> None:
+        if self.observe is not None:
+            self.observe(self.window, point, layer, values)

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(prog="strata", usage="strata COMMAND [options]", description=DESCRIPTION, epilog=EPILOG)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands", prog="strata")
     for name in COMMANDS:
         module = import_module(f"strata.cli.{name}")
         command = commands.add_parser(name, usage=f"strata {name} {module.USAGE}", help=module.SUMMARY, description=module.SUMMARY)

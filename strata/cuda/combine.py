@@ -1,0 +1,73 @@
+"""The combination of experts' outputs: rank order, the shared expert last.
+
+y = w_0 f_0, then fused multiply-adds in rank order, then the shared expert with its gate: host/experts.py.  A device helper, so
+that the stream write can take the combined value without a kernel of its own.  Flat shapes: outputs [entries, H]; entry_of
+int32, weights float32 [rows, K]; shared [rows, H]; shared_gate [rows], the gate's logit.  Does not know: routers, tiers.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.on_cuda import sigmoid
+from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
+
+THREADS = 256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combined:
+    """What a combination reads; `n_used` is K."""
+
+    n_used: int
+    outputs: Any
+    entry_of: Any
+    weights: Any
+    shared: Any
+    shared_gate: Any
+
+    @property
+    def arrays(self) -> tuple:
+        """The arrays in the order in which kernels take them."""
+        return self.outputs, self.entry_of, self.weights, self.shared, self.shared_gate
+
+
+@cache
+def combiner(hidden: int, n_used: int):
+    """Return device helper `combined(outputs, entry_of, weights, shared, shared_gate, row, i)`: value i of a row."""
+
+    @jit
+    def combined(outputs, entry_of, weights, shared, shared_gate, row, i):
+        first = row * n_used
+        total = mul(weights[first], outputs[np.int64(entry_of[first]) * hidden + i])
+        for rank in range(1, n_used):
+            total = fma(weights[first + rank], outputs[np.int64(entry_of[first + rank]) * hidden + i], total)
+        return fma(sigmoid(shared_gate[row]), shared[np.int64(row) * hidden + i], total)
+
+    return combined
+
+
+@cache
+def combine_kernel(hidden: int, n_used: int, target: Target):
+    """Return kernel(outputs, entry_of, weights, shared, shared_gate, out); grid (H / THREADS, rows)."""
+    combined = combiner(hidden, n_used)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(THREADS)
+    def run(outputs, entry_of, weights, shared, shared_gate, out):
+        go_on()
+        wait_before()
+        i, row = np.int32(cuda.grid(1)), np.int32(cuda.blockIdx.y)
+        if i < hidden:
+            out[np.int64(row) * hidden + i] = combined(outputs, entry_of, weights, shared, shared_gate, row, i)
+
+    return run
+
+
+def launch_combine(stream, target: Target, hidden: int, combined: Combined, n_rows: int, out) -> None:
+    """out [rows, H] = the combined experts."""
+    grid = ((hidden + THREADS - 1) // THREADS, n_rows)
+    combine_kernel(hidden, combined.n_used, target)[grid, THREADS, stream](*combined.arrays, out)

@@ -1,0 +1,142 @@
+"""Products of a few activation rows with float weights (bfloat16, float16 or float32): 256 lanes, 64 threads an output.
+
+The order of host/float_products.py: element i belongs to lane i mod 256, a lane is a chain in ascending i, the halving tree
+sums the lanes.  Thread t of an output holds lanes 4 t .. 4 t + 3.  An output's whole weight row is copied to shared memory
+at once, before the activations are known.  The tree: lanes 128 apart meet through shared memory (threads 32 apart), lanes
+64 .. 4 apart by exchanges inside a warp, where each step keeps half of a thread's lanes, lanes 2 and 1 apart likewise.
+
+Shapes: weights uint8 (raw bytes of [n_out, n_in], n_in a multiple of 4); x float32 [rows * n_in]; out float32 [rows * n_out].
+Does not know: what the products are for.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+from numba.cuda import types
+
+from strata.cuda.seam import (
+    Target, add, brain, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_two_words,
+    wait_for_dependency,
+)
+from strata.numerics.orders import WIDE
+
+ZERO = np.float32(0.0)
+THREADS_PER_OUTPUT = 64
+MOST_ROWS = 8
+LOW_HALF = np.uint32(0xFFFF)
+
+
+@jit
+def _four_brains(raw, at):
+    a, b = load_two_words(raw, at)
+    a, b = np.uint32(a), np.uint32(b)
+    return brain(a & LOW_HALF), brain(a >> 16), brain(b & LOW_HALF), brain(b >> 16)
+
+
+@jit
+def _four_halves(raw, at):
+    a, b = load_two_words(raw, at)
+    a, b = np.uint32(a), np.uint32(b)
+    return half(a & LOW_HALF), half(a >> 16), half(b & LOW_HALF), half(b >> 16)
+
+
+WIDEN_FOUR = {"BF16": (_four_brains, 2), "F16": (_four_halves, 2), "F32": (load_four_floats, 4)}
+"""By type name: `load(raw, byte) -> four floats`, and bytes per value."""
+
+
+@jit
+def sum_in_warp(v0, v1, v2, v3, thread):
+    """Sum lanes 4 t + j (j = 0..3) of the 32 threads of a warp by the halving tree; every thread gets the sum."""
+    upper = thread & 16
+    a = add(v2 if upper else v0, exchange_float(v0 if upper else v2, np.int32(16)))
+    b = add(v3 if upper else v1, exchange_float(v1 if upper else v3, np.int32(16)))
+    upper = thread & 8
+    a = add(b if upper else a, exchange_float(a if upper else b, np.int32(8)))
+    a = add(a, exchange_float(a, np.int32(4)))
+    a = add(a, exchange_float(a, np.int32(2)))
+    a = add(a, exchange_float(a, np.int32(1)))
+    a = add(a, exchange_float(a, np.int32(16)))
+    return add(a, exchange_float(a, np.int32(8)))
+
+
+def row_pitch(type_name: str, n_in: int) -> int:
+    """Return the bytes of shared memory for one output's weights."""
+    return (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16
+
+
+def shared_bytes(type_name: str, n_in: int, n_rows: int, n_outputs: int) -> int:
+    """Return a block's dynamic shared memory: weight rows, then the lanes of threads 32..63."""
+    return n_outputs * (row_pitch(type_name, n_in) + n_rows * 32 * 4 * 4)
+
+
+@cache
+def float_rows(type_name: str, n_rows: int, n_outputs: int, target: Target):
+    """Return the kernel for exactly n_rows (1 .. MOST_ROWS) rows and n_outputs outputs a block (64 threads each).
+
+    kernel(weights, n_in, n_out, pitch, x, out); pitch = row_pitch(...); grid (n_out / n_outputs, rounded up).
+    """
+    widen_four, value_bytes = WIDEN_FOUR[type_name]
+    halfway, done = copies(target, 1), copies(target, 0)
+    copy16, commit, wait_half, wait_all = done.copy16, done.commit, halfway.wait, done.wait
+    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+    n_lanes = 4 * n_rows
+
+    @jit
+    def advance(shared, base, begin, end, thread, n_in, x, lanes):
+        """Add elements begin .. end - 1 (begin a multiple of 256) to this thread's lanes."""
+        for i in range(begin + 4 * thread, end, WIDE):
+            w0, w1, w2, w3 = widen_four(shared, base + i * value_bytes)
+            for r in range(n_rows):
+                x0, x1, x2, x3 = load_four_floats(x, 4 * (np.int64(r) * n_in + i))
+                lanes[4 * r] = fma(w0, x0, lanes[4 * r])
+                lanes[4 * r + 1] = fma(w1, x1, lanes[4 * r + 1])
+                lanes[4 * r + 2] = fma(w2, x2, lanes[4 * r + 2])
+                lanes[4 * r + 3] = fma(w3, x3, lanes[4 * r + 3])
+
+    @kernel(THREADS_PER_OUTPUT * n_outputs)
+    def run(weights, n_in, n_out, pitch, x, out):
+        shared = cuda.shared.array(0, types.uint8)
+        floats = cuda.shared.array(0, types.float32)
+        thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
+        n = np.int32(np.int32(cuda.blockIdx.x) * n_outputs + which)
+        start = np.int64(min(n, np.int32(n_out - 1))) * n_in * value_bytes
+        first = start & np.int64(-16)
+        slot, base = np.int32(which * pitch), np.int32(which * pitch + np.int32(start & 15))
+        n_pieces = np.int32((start + n_in * value_bytes - first + 15) >> 4)
+        middle = np.int32((n_in >> 1) & -256)
+        pieces_half = np.int32((middle * value_bytes + 16) >> 4)
+        for piece in range(thread, pieces_half, THREADS_PER_OUTPUT):
+            copy16(shared, slot + 16 * piece, weights, first + 16 * np.int64(piece))
+        commit()
+        for piece in range(pieces_half + thread, n_pieces, THREADS_PER_OUTPUT):
+            copy16(shared, slot + 16 * piece, weights, first + 16 * np.int64(piece))
+        commit()
+        go_on()
+        wait_before()
+        lanes = cuda.local.array(n_lanes, np.float32)
+        for v in range(n_lanes):
+            lanes[v] = ZERO
+        wait_half()
+        cuda.syncthreads()
+        advance(shared, base, np.int32(0), middle, thread, n_in, x, lanes)
+        wait_all()
+        cuda.syncthreads()
+        advance(shared, base, middle, np.int32(n_in), thread, n_in, x, lanes)
+        meeting = np.int32((n_outputs * pitch >> 2) + which * n_rows * 128)
+        warp, in_warp = thread >> 5, thread & 31
+        for r in range(n_rows):
+            if (r & 1) != warp:
+                for j in range(4):
+                    floats[meeting + 128 * r + 32 * j + in_warp] = lanes[4 * r + j]
+        cuda.syncthreads()
+        for r in range(n_rows):
+            if (r & 1) == warp:
+                at = meeting + 128 * r + in_warp
+                v0, v1 = add(lanes[4 * r], floats[at]), add(lanes[4 * r + 1], floats[at + 32])
+                v2, v3 = add(lanes[4 * r + 2], floats[at + 64]), add(lanes[4 * r + 3], floats[at + 96])
+                total = sum_in_warp(v0, v1, v2, v3, in_warp)
+                if in_warp == 0 and n < n_out:
+                    out[np.int64(r) * n_out + n] = total
+
+    return run

@@ -1,0 +1,203 @@
+"""The second half of a stream read in one kernel: low-rank gate, `up` product, mix, codes.
+
+A block makes one group of 32 values of the mix for up to 16 rows.  It needs the C rows d, H + d, 2 H + d ... of `up` [C * H, rank]
+(float weights) for each value d, so products, sigmoids and the sum over streams meet in one place and neither `up . low`
+nor the gated low-rank row is ever stored.  Orders as on the host: a product has 256 lanes (element i in lane i mod 256; thread
+t of a warp holds lanes t, t + 32, ...), and the halving tree's last five levels run over the threads, for a row's C sums at
+once.  After 32 / C rows each thread has one (stream, row), takes its sigmoid, and the streams meet by exchanges.  The additions
+and their order are the same whatever the number of rows.
+
+Shapes, flat: low [rows, rank] as `down` gave it; up uint16 or float32 [C * H, rank]; normed [rows, C * H]; mixed [rows, H].
+Does not know: the norm, `down`, inject.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.group_codes import CodedRows, code_group
+from strata.cuda.on_cuda import sigmoid, silu
+from strata.cuda.seam import (
+    Target, add, brain, div, exchange_float, fma, half, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency,
+)
+from strata.cuda.shapes import require
+from strata.model.config import ModelConfig
+from strata.numerics.orders import WIDE
+
+ZERO = np.float32(0.0)
+WARPS = 16
+THREADS = 32 * WARPS
+GROUP = 32
+VALUES_PER_WARP = GROUP // WARPS
+ROWS = 16
+"""Rows of a block: one warp codes one of them."""
+LANES = WIDE // 32
+"""Lanes of the 256-lane order per thread."""
+LARGEST_RANK = 512
+
+
+@jit
+def _from_brain(word):
+    return brain(np.uint32(word))
+
+
+@jit
+def _from_half(word):
+    return half(np.uint32(word))
+
+
+@jit
+def _from_float(value):
+    return value
+
+
+WIDEN = {"BF16": _from_brain, "F16": _from_half, "F32": _from_float}
+
+
+def _stream_sums(n_streams):
+    """Build `sums(values, thread)`: the last five levels of the halving tree over the threads, for n_streams sums at once.
+
+    Where two sums are left a thread hands one half over and goes on with the other, so that a level costs half as many
+    exchanges as the level before; thread t ends with the sum of stream t // (32 / n_streams).
+    """
+
+    @jit
+    def halve(values, n, step, thread):
+        upper = (thread & step) != 0
+        for i in range(n):
+            kept = values[i + n] if upper else values[i]
+            sent = values[i] if upper else values[i + n]
+            values[i] = add(kept, exchange_float(sent, np.int32(step)))
+
+    @jit
+    def sums(values, thread):
+        if n_streams == 8:
+            halve(values, 4, 16, thread)
+            halve(values, 2, 8, thread)
+            halve(values, 1, 4, thread)
+        if n_streams == 4:
+            halve(values, 2, 16, thread)
+            halve(values, 1, 8, thread)
+        if n_streams == 2:
+            halve(values, 1, 16, thread)
+        total = values[0]
+        if n_streams <= 1:
+            total = add(total, exchange_float(total, np.int32(16)))
+        if n_streams <= 2:
+            total = add(total, exchange_float(total, np.int32(8)))
+        if n_streams <= 4:
+            total = add(total, exchange_float(total, np.int32(4)))
+        total = add(total, exchange_float(total, np.int32(2)))
+        return add(total, exchange_float(total, np.int32(1)))
+
+    return sums
+
+
+def _in_thread_tree():
+    """Build `tree(partial)`: the levels 128, 64 and 32 of the halving tree lie within a thread."""
+
+    @jit
+    def tree(p):
+        return add(add(add(p[0], p[4]), add(p[2], p[6])), add(add(p[1], p[5]), add(p[3], p[7])))
+
+    return tree
+
+
+@cache
+def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, target: Target):
+    """Return kernel(low, up, normed, n_rows, mixed, codes, turned, scales, sums); grid (H / 32, rows / ROWS), THREADS threads."""
+    widen, tree, stream_sums = WIDEN[type_name], _in_thread_tree(), _stream_sums(n_streams)
+    per_thread = (rank + 31) // 32
+    n_weights = n_streams * per_thread
+    at_once = 32 // n_streams
+    n_low, n_mixed = ROWS * rank, ROWS * GROUP
+    count = np.float32(n_streams)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @jit
+    def load_weights(up, d, thread, weights):
+        for c in range(n_streams):
+            row = np.int64(c * hidden + d) * rank
+            for k in range(per_thread):
+                i = thread + 32 * k
+                weights[c * per_thread + k] = widen(up[row + i]) if i < rank else ZERO
+
+    @jit
+    def lane_sums(weights, c, low, at, thread, partial):
+        """The thread's lanes of one product: chains from +0 in ascending element order."""
+        for j in range(LANES):
+            partial[j] = ZERO
+        for k in range(per_thread):
+            i = thread + 32 * k
+            if i < rank:
+                partial[k % LANES] = fma(weights[c * per_thread + k], low[at + i], partial[k % LANES])
+
+    @jit
+    def mix_of(logit, normed, row, c, d, r):
+        """The sum over streams of what the threads of one row hold; all of them get it."""
+        x = normed[(np.int64(row) * n_streams + c) * hidden + d]
+        gate = sigmoid(logit)
+        total = mul(shuffle_float(x, r), shuffle_float(gate, r))
+        for s in range(1, n_streams):
+            source = np.int32(s * at_once + r)
+            total = fma(shuffle_float(x, source), shuffle_float(gate, source), total)
+        return div(total, count)
+
+    @kernel(THREADS)
+    def run(low, up, normed, n_rows, mixed, codes, turned, scales, sums):
+        gated = cuda.shared.array(n_low, np.float32)
+        mixes = cuda.shared.array(n_mixed, np.float32)
+        weights = cuda.local.array(n_weights, np.float32)
+        values = cuda.local.array(n_streams, np.float32)
+        partial = cuda.local.array(LANES, np.float32)
+        go_on()
+        thread, warp = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.threadIdx.x) >> 5
+        group, first_row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y) * ROWS
+        n_here = min(np.int32(ROWS), np.int32(n_rows - first_row))
+        c, r = thread // at_once, thread % at_once
+        wait_before()
+        for i in range(np.int32(cuda.threadIdx.x), n_here * rank, THREADS):
+            gated[i] = silu(div(low[np.int64(first_row) * rank + i], count))
+        cuda.syncthreads()
+        for v in range(VALUES_PER_WARP):
+            own = warp * VALUES_PER_WARP + v
+            d = group * GROUP + own
+            load_weights(up, d, thread, weights)
+            for begin in range(0, n_here, at_once):
+                logit = ZERO
+                for ahead in range(min(np.int32(at_once), np.int32(n_here - begin))):
+                    for s in range(n_streams):
+                        lane_sums(weights, s, gated, (begin + ahead) * rank, thread, partial)
+                        values[s] = tree(partial)
+                    total = stream_sums(values, thread)
+                    logit = total if r == ahead else logit
+                in_tile = np.int32(begin + r)
+                value = mix_of(logit, normed, first_row + min(in_tile, np.int32(n_here - 1)), c, d, r)
+                if c == 0 and in_tile < n_here:
+                    mixes[in_tile * GROUP + own] = value
+        cuda.syncthreads()
+        if warp < n_here:
+            value = mixes[warp * GROUP + thread]
+            at = np.int64(first_row + warp) * hidden + group * GROUP + thread
+            mixed[at] = value
+            code_group(value, thread, at >> 5, codes, turned, scales, sums)
+
+    return run
+
+
+def fits(config: ModelConfig, rank: int, type_name: str) -> bool:
+    """Whether the fused read takes this geometry; `streams` has the kernels for all others."""
+    return (
+        type_name in WIDEN and config.hidden % GROUP == 0 and config.n_streams in (1, 2, 4, 8) and rank <= LARGEST_RANK
+    )
+
+
+def launch_read_mix(
+    stream, target: Target, config: ModelConfig, type_name: str, low, up, rank: int, normed, n_rows: int, mixed, coded: CodedRows
+) -> None:
+    """mixed [rows, H] and its codes from low = down . normed, the weights of `up` and normed."""
+    require(fits(config, rank, type_name), f"up {type_name} rank={rank}", "the fused read does not take it", "use launch_mix")
+    grid = (config.hidden // GROUP, (n_rows + ROWS - 1) // ROWS)
+    run = read_mix_kernel(config.hidden, config.n_streams, rank, type_name, target)
+    run[grid, THREADS, stream](low, up, normed, np.int32(n_rows), mixed, *coded.arrays)

@@ -1,0 +1,169 @@
+"""Hyper-connections on a card: the residual streams' write, norm, low-rank gate and mix.
+
+The operations and orders of host/streams.py; norms use 32 lanes, one warp per stream.  Flat shapes: residual [rows, C, H];
+normed, gate [rows, C * H]; y, mixed [rows, H]; inject [rows, C]; low [rows, rank].
+
+    launch_write_normalise    optionally R[c] += y * 2 sigmoid(inject[c] / C), then optionally one RMS norm per stream: a block
+                              has one stream of one row.  y is an array, or the experts' outputs combined on the way
+    launch_low_rank_gate      in place: silu(low / C)
+    launch_mix                mixed from normed and up . low, and its codes
+
+Does not know: products, what the blocks compute.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.combine import combiner
+from strata.cuda.group_codes import CodedRows, code_group
+from strata.cuda.on_cuda import sigmoid, silu
+from strata.cuda.seam import Target, div, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
+from strata.cuda.shapes import require
+from strata.cuda.warps import scale_from_sum, sum_row
+from strata.model.config import ModelConfig
+
+ZERO, TWO = np.float32(0.0), np.float32(2.0)
+STREAM_THREADS, ROW_THREADS = 512, 256
+LARGEST_HIDDEN = 12000
+"""A stream of one row must fit into a block's shared memory."""
+NO_BLOCK, PLAIN, EXPERTS = 0, 1, 2
+"""What a write adds: nothing, an array, or the combined experts."""
+
+
+@jit
+def mixed_value(normed, gate, row, i, hidden, n_streams):
+    """One value of the mix: streams ascending, the first product rounded, then fused."""
+    at = np.int64(row) * n_streams * hidden + i
+    total = mul(normed[at], sigmoid(gate[at]))
+    for c in range(1, n_streams):
+        at += hidden
+        total = fma(normed[at], sigmoid(gate[at]), total)
+    return div(total, np.float32(n_streams))
+
+
+@cache
+def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normalises: bool, is_chosen: bool, target: Target):
+    """Return the kernel of a stream's write and norm; grid (C, rows), STREAM_THREADS threads.
+
+    kernel(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed): `y` holds the block's
+    rows, or the entries' rows with entry_of, weights, shared and shared_gate; block row r reads residual row chosen[r].
+    """
+    combined = combiner(hidden, n_used)
+    count = np.float32(n_streams)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(STREAM_THREADS)
+    def run(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
+        values = cuda.shared.array(hidden, np.float32)
+        scale_of_row = cuda.shared.array(1, np.float32)
+        go_on()
+        wait_before()
+        thread = np.int32(cuda.threadIdx.x)
+        c, row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y)
+        source_row = chosen[row] if is_chosen else row
+        base = (np.int64(source_row) * n_streams + c) * hidden
+        gate = mul(TWO, sigmoid(div(inject[row * n_streams + c], count))) if source != NO_BLOCK else ZERO
+        for i in range(thread, hidden, STREAM_THREADS):
+            value = residual[base + i]
+            if source == PLAIN:
+                value = fma(y[np.int64(row) * hidden + i], gate, value)
+            if source == EXPERTS:
+                value = fma(combined(y, entry_of, weights, shared, shared_gate, row, i), gate, value)
+            if source != NO_BLOCK:
+                residual[base + i] = value
+            if normalises:
+                values[i] = value
+        if normalises:
+            cuda.syncthreads()
+            if thread < 32:
+                total = ZERO
+                for i in range(thread, hidden, 32):
+                    total = fma(values[i], values[i], total)
+                scale = scale_from_sum(sum_row(total), hidden, eps)
+                if thread == 0:
+                    scale_of_row[0] = scale
+            cuda.syncthreads()
+            scale = scale_of_row[0]
+            out = (np.int64(row) * n_streams + c) * hidden
+            for i in range(thread, hidden, STREAM_THREADS):
+                normed[out + i] = mul(mul(values[i], scale), norm[c * hidden + i])
+
+    return run
+
+
+@cache
+def low_rank_gate_kernel(target: Target):
+    """Return kernel(low, n_values, n_streams): one thread per value."""
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(ROW_THREADS)
+    def run(low, n_values, n_streams):
+        go_on()
+        wait_before()
+        i = np.int32(cuda.grid(1))
+        if i < n_values:
+            low[i] = silu(div(low[i], n_streams))
+
+    return run
+
+
+@cache
+def mix_kernel(hidden: int, n_streams: int, target: Target):
+    """Return kernel(normed, gate, mixed, codes, turned, scales, sums); grid (H / ROW_THREADS, rows), a warp per group."""
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(ROW_THREADS)
+    def run(normed, gate, mixed, codes, turned, scales, sums):
+        go_on()
+        wait_before()
+        i, row = np.int32(cuda.grid(1)), np.int32(cuda.blockIdx.y)
+        if i >= hidden:
+            return
+        value = mixed_value(normed, gate, row, i, hidden, n_streams)
+        at = np.int64(row) * hidden + i
+        mixed[at] = value
+        code_group(value, i & 31, at >> 5, codes, turned, scales, sums)
+
+    return run
+
+
+def launch_write_normalise(
+    stream, target: Target, config: ModelConfig, residual, *, n_rows: int, y=None, inject=None, experts=None, norm=None, normed=None,
+    chosen=None,
+) -> None:
+    """Write a block's output into the streams and norm them, in one kernel; each half is optional.
+
+    `experts` is a `combine.Combined` that stands for y; with `chosen` int32 [n_rows] the norm
+    reads those rows of the residual and writes n_rows rows.
+    """
+    hidden, n_streams = config.hidden, config.n_streams
+    require(hidden % 32 == 0 and hidden <= LARGEST_HIDDEN, f"hidden={hidden}", f"streams of 32 n values up to {LARGEST_HIDDEN} fit")
+    require(y is None or experts is None, "y and experts", "a write adds one block's output")
+    source = PLAIN if y is not None else EXPERTS if experts is not None else NO_BLOCK
+    require(source == NO_BLOCK or inject is not None, "inject=None", "a write needs the inject values of its read")
+    require(source == NO_BLOCK or chosen is None, "chosen rows", "only a norm can choose rows")
+    require((norm is None) == (normed is None), "norm", "a norm needs its weight and its output")
+    n_used = experts.n_used if experts is not None else 1
+    run = stream_kernel(hidden, n_streams, source, n_used, norm is not None, chosen is not None, target)
+    outputs, entry_of, weights, shared, shared_gate = experts.arrays if experts is not None else (residual,) * 5
+    block = y if y is not None else outputs
+    # Arguments that a variant does not read are the residual itself.
+    arguments = [block, inject, entry_of, weights, shared, shared_gate, chosen, norm]
+    filled = [residual if argument is None else argument for argument in arguments]
+    run[(n_streams, n_rows), STREAM_THREADS, stream](residual, *filled, np.float32(config.rms_epsilon), residual if normed is None else normed)
+
+
+def launch_low_rank_gate(stream, target: Target, low, n_rows: int, rank: int, n_streams: int) -> None:
+    """In place: low [rows, rank] becomes silu(low / C)."""
+    n_values = n_rows * rank
+    blocks = (n_values + ROW_THREADS - 1) // ROW_THREADS
+    low_rank_gate_kernel(target)[blocks, ROW_THREADS, stream](low, np.int32(n_values), np.float32(n_streams))
+
+
+def launch_mix(stream, target: Target, config: ModelConfig, normed, gate, n_rows: int, mixed, coded: CodedRows) -> None:
+    """mixed [rows, H] = (1/C) sum of normed * sigmoid(gate) over the streams, and its codes."""
+    require(config.hidden % 32 == 0, f"hidden={config.hidden}", "codes come in groups of 32")
+    grid = ((config.hidden + ROW_THREADS - 1) // ROW_THREADS, n_rows)
+    mix_kernel(config.hidden, config.n_streams, target)[grid, ROW_THREADS, stream](normed, gate, mixed, *coded.arrays)

@@ -1,0 +1,95 @@
+"""Sums and largest values over the threads of a warp, in the written orders.
+
+A float sum is a halving tree: thread l adds the value of thread l xor 16, then xor 8, ... xor 1; addition commutes, so every
+thread ends with the same bits as the tree over lanes of `numerics.orders`.  Whole warps only.  Does not know: what is summed.
+
+    sum_row(x)       sum over 32 lanes           sum_eight(x)        over each 8 neighbouring lanes
+    sum_int(x), largest_int(x), smallest_int(x)  int32, over 32 threads
+    ballot(condition) -> int32                   bit l is thread l's condition
+    count_bits(int32), lower_lanes(lane)         set bits; the mask of threads below `lane`
+    scale_from_sum(total, n, eps)                1 / sqrt(total / n + eps), the scale of an RMS norm
+"""
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.seam import SIMULATED, add, div, exchange_float, exchange_int, jit, sqrt
+
+ONE = np.float32(1.0)
+WARP = 32
+FULL_WARP = 0xFFFFFFFF
+
+
+@jit
+def sum_row(x):
+    x = add(x, exchange_float(x, np.int32(16)))
+    x = add(x, exchange_float(x, np.int32(8)))
+    return sum_eight(x)
+
+
+@jit
+def sum_eight(x):
+    x = add(x, exchange_float(x, np.int32(4)))
+    x = add(x, exchange_float(x, np.int32(2)))
+    return add(x, exchange_float(x, np.int32(1)))
+
+
+@jit
+def sum_int(x):
+    x = np.int32(x + exchange_int(x, np.int32(16)))
+    x = np.int32(x + exchange_int(x, np.int32(8)))
+    x = np.int32(x + exchange_int(x, np.int32(4)))
+    x = np.int32(x + exchange_int(x, np.int32(2)))
+    return np.int32(x + exchange_int(x, np.int32(1)))
+
+
+@jit
+def _larger(a, b):
+    return a if a > b else b
+
+
+@jit
+def largest_int(x):
+    x = _larger(x, exchange_int(x, np.int32(16)))
+    x = _larger(x, exchange_int(x, np.int32(8)))
+    x = _larger(x, exchange_int(x, np.int32(4)))
+    x = _larger(x, exchange_int(x, np.int32(2)))
+    return _larger(x, exchange_int(x, np.int32(1)))
+
+
+@jit
+def smallest_int(x):
+    return np.int32(~largest_int(np.int32(~x)))
+
+
+@jit
+def scale_from_sum(total, n, eps):
+    return div(ONE, sqrt(add(div(total, np.float32(n)), eps)))
+
+
+@jit
+def lower_lanes(lane):
+    return np.int32((np.int64(1) << lane) - 1)
+
+
+if SIMULATED:
+
+    @jit
+    def ballot(condition):
+        mine = np.int32(cuda.threadIdx.x) & 31
+        bit = -(1 << 31) if mine == 31 else 1 << int(mine)
+        return sum_int(np.int32(bit if condition else 0))
+
+    @jit
+    def count_bits(word):
+        return np.int32(bin(int(word) & FULL_WARP).count("1"))
+
+else:
+
+    @jit
+    def ballot(condition):
+        return np.int32(cuda.ballot_sync(FULL_WARP, condition))
+
+    @jit
+    def count_bits(word):
+        return np.int32(cuda.popc(word))

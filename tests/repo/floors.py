@@ -1,0 +1,33 @@
+"""Which room may import which: the house's floors, as data.
+
+A room may import itself and what stands in its line.  `strata.errors` and `strata.rows` are the nouns that everybody may
+know and that know nobody.  A new room is a new line; nothing here is a pattern.
+"""
+
+NOUNS = ("errors", "rows")
+NUMBERS = (*NOUNS, "numerics", "formats")
+EXECUTOR = (*NUMBERS, "model")
+
+STRATA = {
+    "": (),
+    "errors": (),
+    "rows": (),
+    "numerics": ("errors",),
+    "formats": ("errors", "numerics"),
+    "model": ("errors", "formats"),
+    "cpu_pool": ("errors", "numerics", "formats"),
+    "host": (*EXECUTOR, "cpu_pool"),
+    "cuda": EXECUTOR,
+    "sampling": ("errors", "numerics"),
+    "sessions": (*EXECUTOR, "host", "cuda"),
+    "windows": (*EXECUTOR, "sampling", "sessions"),
+    "split": (*EXECUTOR, "host", "cuda", "cpu_pool", "sampling", "sessions", "windows"),
+    "batch": (*EXECUTOR, "host", "sampling", "sessions", "windows", "split"),
+    "bench": (*EXECUTOR, "cpu_pool", "host", "cuda", "windows", "split", "batch"),
+    "cli": (*EXECUTOR, "cpu_pool", "host", "cuda", "sampling", "sessions", "windows", "split", "batch", "bench"),
+}
+"""Room of `strata` -> rooms that it may import; `""` is the package itself."""
+
+FLOORS = {
+    ("strata" if not room else f"strata.{room}"): frozenset(f"strata.{other}" for other in others) for room, others in STRATA.items()
+}

@@ -1,0 +1,22 @@
+"""The table of subcommands.  A new one is a file with `add_arguments(parser)` and `execute(arguments) -> int`, and a line here.
+
+A command's file imports the standard library only at its top: `--help` stays instant.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: its name, what it does in one line, and the module that does it."""
+
+    name: str
+    purpose: str
+    module: str
+
+
+COMMANDS = (
+    Command("run", "Run suites and judge whether all arms give equal bits.", "harness.cli.run"),
+    Command("list", "List the suites and their purposes.", "harness.cli.list_suites"),
+    Command("env", "Show versions, processor, devices and folders.", "harness.cli.show_environment"),
+)

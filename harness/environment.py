@@ -1,0 +1,9 @@
+"""What a report says about the machine: versions, processor, devices, folders.  All text, names to values."""
+
+from strata.cli.env import environment as engine_environment
+from strata.split.devices import usable_cores
+
+
+def environment() -> dict[str, str]:
+    """Return name -> value."""
+    return {**engine_environment(), "devices": f"host (a team of {usable_cores()} threads)"}

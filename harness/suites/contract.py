@@ -1,0 +1,32 @@
+"""What a suite is: a name, its purpose in one line, and cases, each a pair of arms that must give equal bits.
+
+`features` of a case are counters of the right arm (`Batch.counters`) that must be above zero: what the case is about must
+have happened.  A new suite is one file and one line in `harness.suites.table`.  Does not know: how cases are run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.arms import Arm
+from harness.scope import Scope
+from harness.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts."""
+
+    name: str
+    workload: Workload
+    left: Arm
+    right: Arm
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A named list of cases over one kind of difference between arms."""
+
+    name: str
+    purpose: str
+    cases: Callable[[Scope], tuple[Case, ...]]

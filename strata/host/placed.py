@@ -146,7 +146,7 @@ def place_stage(weights: Weights, config: ModelConfig, first: int, last: int) ->
         name=f"layers {first}-{last - 1}",
         layers=tuple(_layer(layer, weights, config) for layer in chosen),
         embedding=Rows(weights.token_embd) if first == 0 else None,
-        output_mixer=_mixer(weights.output_hc) if is_last else None,
+        output_mixer=place_mixer(weights.output_hc) if is_last else None,
         output=Matrix(weights.output) if is_last else None,
         weight_bytes=sum(tensor.raw.size for tensor in tensors),
     )
@@ -165,16 +165,17 @@ def _layer(layer: LayerWeights, weights: Weights, config: ModelConfig) -> Placed
     is_qsa = isinstance(layer.attention, QsaWeights)
     return PlacedLayer(
         index=layer.index,
-        attention_mixer=_mixer(layer.attention_mixer),
-        moe_mixer=_mixer(layer.moe_mixer),
-        moe=_moe(layer.moe),
+        attention_mixer=place_mixer(layer.attention_mixer),
+        moe_mixer=place_mixer(layer.moe_mixer),
+        moe=place_moe(layer.moe),
         gdn=None if is_qsa else _gdn(layer.attention, config),
-        qsa=_qsa(layer.attention, config) if is_qsa else None,
+        qsa=place_attention(layer.attention, config) if is_qsa else None,
         ngrams=None if layer.ple is None else _ngrams(layer.ple, weights.per_layer_token_embd, config),
     )
 
 
-def _mixer(mixer: StreamMixer) -> PlacedMixer:
+def place_mixer(mixer: StreamMixer) -> PlacedMixer:
+    """Wrap a stream mixer."""
     inject = None if mixer.inject is None else Matrix(mixer.inject)
     return PlacedMixer(mixer.norm.floats(), Matrix(mixer.down), Matrix(mixer.up), inject)
 
@@ -187,7 +188,8 @@ def _gdn(w: GdnWeights, config: ModelConfig) -> PlacedGdn:
     )
 
 
-def _qsa(w: QsaWeights, config: ModelConfig) -> PlacedQsa:
+def place_attention(w: QsaWeights, config: ModelConfig) -> PlacedQsa:
+    """Wrap an attention layer; the indexer is None where the layer attends to all cells."""
     chosen = w.indexer
     placed = None if chosen is None else PlacedIndexer(Matrix(chosen.q), Matrix(chosen.k), chosen.q_norm.floats(), chosen.k_norm.floats())
     return PlacedQsa(
@@ -196,7 +198,8 @@ def _qsa(w: QsaWeights, config: ModelConfig) -> PlacedQsa:
     )
 
 
-def _moe(w: MoeWeights) -> PlacedMoe:
+def place_moe(w: MoeWeights) -> PlacedMoe:
+    """Wrap a layer's experts."""
     return PlacedMoe(
         Matrix(w.router), Matrix(w.gate), Matrix(w.up), Matrix(w.down),
         Matrix(w.shared_router), Matrix(w.shared_gate), Matrix(w.shared_up), Matrix(w.shared_down),

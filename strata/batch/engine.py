@@ -120,6 +120,7 @@ class Run:
         self.counters.clear()
         resolved = engine.resolved
         self.groups = [range(g, resolved.n_slots, resolved.n_groups) for g in range(resolved.n_groups)]
+        self.latest_group: range | None = None
         self.slots: list[Conversation | None] = [None] * resolved.n_slots
         self.waiting = deque(enumerate(requests))
         self.flights: deque[Flight] = deque()
@@ -162,7 +163,9 @@ class Run:
         self.counters["late_admissions"] += any(c is not None for c in self.slots) and self.counters["decode_windows"] > 0
         self.slots[conversation.slot] = conversation
         conversation.in_flight = True
-        for segment in conversation.chunks(self.engine.resolved.chunk_rows):
+        chunks = conversation.chunks(self.engine.resolved.chunk_rows)
+        self.counters["chunked_prompts"] += len(chunks) > 1
+        for segment in chunks:
             self.counters["prompt_chunks"] += 1
             self._launch(Window.of([segment], keep=True), (conversation,), is_decode=False)
             yield Step(conversation.number, segment.start + len(segment.tokens), ())
@@ -182,6 +185,8 @@ class Run:
         has_drafts = any(len(segment.tokens) > 1 for segment in segments)
         self.counters["verify_windows"] += has_drafts
         self.counters["decode_windows"] += 1
+        self.counters["group_turns"] += self.latest_group not in (None, group)
+        self.latest_group = group
         for conversation in active:
             conversation.in_flight = True
         self._launch(Window.of(segments, keep=not has_drafts), tuple(active), is_decode=True)

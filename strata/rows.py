@@ -69,3 +69,24 @@ class Window:
                 [f + c - s.n_logits + i for s, f, c in zip(segments, first, count, strict=True) for i in range(s.n_logits)], np.int32
             ),
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Whose records the values of a tap are, and where they lie; `WHOLE` is one record per row of the window, in order.
+
+    lines     int32 [n]: record i is values[lines[i]]; [n, k]: k lines one after the other, a negative one ends them (None: 0, 1, ..)
+    rows      int32 [n]: the window's row that record i belongs to (None: 0, 1, ..)
+    experts   int32 [n]: the expert that record i belongs to (None: none)
+    lengths   int32 [n]: how many leading elements of record i count (None: all)
+    hashed    the values are hashes already, uint64 [n, 2] (`strata.numerics.hashing`), made where the data lies
+    """
+
+    lines: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    experts: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+    hashed: bool = False
+
+
+WHOLE = Place()

@@ -1,25 +1,23 @@
 """Blocks of the host that keep no state: streams, experts, and the products and norms around them.
 
 What the trunk's executor and the draft layer share.  A subclass sets `config`, `mode`, `control`, `eps`, `table`,
-`observe`, `window` and calls `rows_begin` before the blocks of a window.  Does not know: sessions, layers' order.
+`window` and calls `rows_begin` before the blocks of a window.  Does not know: sessions, layers' order.
 """
-
-from collections.abc import Callable
 
 import numpy as np
 
 from strata.host import attention, experts, streams
 from strata.host.matrix import Activations, Entries, Matrix
 from strata.host.placed import PlacedMixer, PlacedMoe
+from strata.host.taps import Taps
 from strata.model.config import ModelConfig
 from strata.numerics.rounding import RoundingMode
-from strata.rows import Window
+from strata.rows import WHOLE, Place
 
-Observer = Callable[[Window, str, int, np.ndarray], None]
 CANONICAL_SPAN = 32
 
 
-class HostBlocks:
+class HostBlocks(Taps):
     """Stateless blocks over the rows of one window; shapes rows first."""
 
     config: ModelConfig
@@ -27,11 +25,10 @@ class HostBlocks:
     control: np.ndarray
     eps: np.float32
     table: np.ndarray
-    observe: Observer | None
-    window: Window | None
 
     def rows_begin(self, n_rows: int) -> None:
-        """Say how many rows the next blocks have."""
+        """Say how many rows the next blocks have; they are the window's own, in order."""
+        self.place = WHOLE
         self._spans = np.full(n_rows, CANONICAL_SPAN, np.int32)
 
     def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -39,11 +36,13 @@ class HostBlocks:
         rows, n_streams, hidden = residual.shape
         normed = np.empty((rows, n_streams * hidden), np.float32)
         streams.normalise(self.control, residual, mixer.norm, self.eps, normed)
+        self._see(f"{point}.normed", layer, normed)
         x = self._activations(normed)
         low = self._times(mixer.down, x)
         streams.low_rank_gate(low, np.float32(n_streams))
         self._see(f"{point}.low", layer, low)
         gate = self._times(mixer.up, self._activations(low))
+        self._see(f"{point}.gate", layer, gate)
         mixed = np.empty((rows, hidden), np.float32)
         streams.mix(self.control, normed, gate, n_streams, mixed)
         self._see(f"{point}.mixed", layer, mixed)
@@ -61,6 +60,7 @@ class HostBlocks:
         """Return the routed and shared experts' combined output [rows, H]."""
         c = self.config
         x = self._activations(mixed)
+        self._see_codes("moe", layer, x)
         logits = self._times(placed.router, x)
         self._see("moe.router", layer, logits)
         rows = mixed.shape[0]
@@ -69,17 +69,24 @@ class HostBlocks:
         self._see("moe.ids", layer, ids)
         self._see("moe.weights", layer, weights)
         entries, entry_of = self._group(ids)
+        self._place_entries(entries)
         spans, source = self._expert_spans(entries, x)
         hidden = self._ffn(placed.gate, placed.up, source, entries, spans)
-        self._see("moe.hidden", layer, hidden.values[entry_of])
+        self._see("moe.hidden", layer, hidden.values)
+        self._see_codes("moe.hidden", layer, hidden)
         own = Entries(entries.experts, entries.starts, np.arange(entries.rows.shape[0], dtype=np.int32))
         outputs = placed.down.times(hidden, self.mode.coded, self.control, own)
-        self._see("moe.experts", layer, outputs[entry_of])
+        self._see("moe.experts", layer, outputs)
+        self.place = WHOLE
         shared_hidden = self._ffn(placed.shared_gate, placed.shared_up, x, None, self._spans)
+        self._see("moe.shared.hidden", layer, shared_hidden.values)
+        self._see_codes("moe.shared.hidden", layer, shared_hidden)
         shared = self._times(placed.shared_down, shared_hidden)
         self._see("moe.shared", layer, shared)
+        shared_gate = self._times(placed.shared_router, x)
+        self._see("moe.shared.gate", layer, shared_gate)
         y = np.empty((rows, c.hidden), np.float32)
-        experts.combine(outputs, entry_of, weights, shared, self._times(placed.shared_router, x), y)
+        experts.combine(outputs, entry_of, weights, shared, shared_gate, y)
         self._see("moe.output", layer, y)
         return y
 
@@ -123,6 +130,16 @@ class HostBlocks:
         attention.finish_heads(x, norm, self.eps, self.table, positions, stride, out)
         return out
 
-    def _see(self, point: str, layer: int, values: np.ndarray) -> None:
+    # ---- taps
+
+    def _place_entries(self, entries: Entries) -> None:
+        """Say that the next values have one row per entry: an expert's row of the window."""
         if self.observe is not None:
-            self.observe(self.window, point, layer, values)
+            self.place = Place(rows=entries.rows.copy(), experts=np.repeat(entries.experts, np.diff(entries.starts)))
+
+    def _see_codes(self, point: str, layer: int, x: Activations) -> None:
+        """Show activations as products with quantised weights take them: `.codes` int8 and `.scales` float32."""
+        if self.observe is not None and self.mode.coded:
+            for name, part in ((f"{point}.codes", 0), (f"{point}.scales", 1)):
+                if name in self.watched:
+                    self._see(name, layer, x.coded[part])

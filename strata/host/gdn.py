@@ -16,6 +16,7 @@ from strata.cpu_pool.fork import fork
 from strata.host.norms import inverse_l2, inverse_rms
 from strata.numerics.codes import SMALLEST_BITS
 from strata.numerics.cpu import add, fma, jit, kernel, mul, sub
+from strata.numerics.hashing import FLOAT, hash_elements
 from strata.numerics.on_cpu import exp, magnitude, sigmoid, silu, softplus, tree8
 
 ZERO = np.float32(0.0)
@@ -95,8 +96,15 @@ def _advance(memory, k, v, g, beta, lanes, delta):
 
 
 @jit
+def _hash_memory(memory, h, out):
+    """out = head h's part of the hash of a slot's memory [v_heads, S, S]."""
+    a, b = hash_elements(memory.reshape(memory.size).view(np.uint32), FLOAT, h * memory.size)
+    out[0], out[1] = a, b
+
+
+@jit
 def _scan_heads(begin, end, arguments):
-    w, g, beta, memory, first, count, slot, keep, n_k_heads, read_scale, out = arguments
+    w, g, beta, memory, first, count, slot, keep, n_k_heads, read_scale, out, hashes = arguments
     n_v_heads, size = memory.shape[1], memory.shape[2]
     lanes, delta, scratch = np.empty((8, size), np.float32), np.empty(size, np.float32), np.empty((size, size), np.float32)
     v_at = 2 * n_k_heads * size
@@ -110,6 +118,8 @@ def _scan_heads(begin, end, arguments):
         for row in range(first[segment], first[segment] + count[segment]):
             v = w[row, v_at + h * size : v_at + (h + 1) * size]
             _advance(m, w[row, k_at : k_at + size], v, g[row, h], beta[row, h], lanes, delta)
+            if hashes.shape[0] > 0:
+                _hash_memory(m, h, hashes[row, h])
             result = out[row, h * size : (h + 1) * size]
             _times_memory(w[row, q_at : q_at + size], m, lanes, result)
             for j in range(size):
@@ -117,9 +127,12 @@ def _scan_heads(begin, end, arguments):
 
 
 @kernel
-def scan(control, w, g, beta, memory, first, count, slot, keep, n_k_heads, read_scale, out):
-    """out [rows, v_heads * S]: q meets the updated memory, times read_scale = 1/sqrt(S); `keep` writes the memory back."""
-    fork(control, _scan_heads, first.shape[0] * memory.shape[1], 1, (w, g, beta, memory, first, count, slot, keep, n_k_heads, read_scale, out))
+def scan(control, w, g, beta, memory, first, count, slot, keep, n_k_heads, read_scale, out, hashes):
+    """out [rows, v_heads * S]: q meets the updated memory, times read_scale = 1/sqrt(S); `keep` writes the memory back.
+
+    hashes uint64 [rows or 0, v_heads, 2]: summed over heads, the hash of the slot's memory after each row.
+    """
+    fork(control, _scan_heads, first.shape[0] * memory.shape[1], 1, (w, g, beta, memory, first, count, slot, keep, n_k_heads, read_scale, out, hashes))
 
 
 @kernel

@@ -92,29 +92,40 @@ def _choose(scores, n_blocks, n_cells, width, block, ranks, out):
 
 
 @jit
-def _pick_rows(begin, end, arguments):
-    queries, pooled, slots, positions, block, width, scores, cells, counts = arguments
+def _score_rows(begin, end, arguments):
+    queries, pooled, slots, n_scored, scores = arguments
     n_heads, size = queries.shape[1], queries.shape[2]
-    ranks = np.empty(scores.shape[1], np.int64)
     for row in range(begin, end):
-        n_cells = positions[row] + 1
-        n_blocks = n_cells // block
-        if n_cells <= width:
-            for cell in range(n_cells):
-                cells[row, cell] = cell
-            counts[row] = n_cells
-            continue
-        for b in range(n_blocks):
+        for b in range(n_scored[row]):
             total = ZERO
             for h in range(n_heads):
                 dot = dot8(queries[row, h], pooled[slots[row], b], size)
                 total = add(total, dot if dot > ZERO or dot != dot else ZERO)
             scores[row, b] = total
-        _choose(scores[row], n_blocks, n_cells, width, block, ranks, cells[row])
-        counts[row] = width
 
 
 @kernel
-def pick_cells(control, queries, pooled, slots, positions, block, width, scores, cells, counts):
-    """Choose each row's cells: queries [rows, heads, Di] rotated; scores float32 [rows, blocks]; cells int32 [rows, width]; counts int32 [rows]."""
-    fork(control, _pick_rows, queries.shape[0], 4, (queries, pooled, slots, positions, block, width, scores, cells, counts))
+def score_blocks(control, queries, pooled, slots, n_scored, scores):
+    """Score each row's first n_scored[row] blocks: queries [rows, heads, Di] rotated; n_scored int32 [rows]; scores float32 [rows, blocks]."""
+    fork(control, _score_rows, queries.shape[0], 4, (queries, pooled, slots, n_scored, scores))
+
+
+@jit
+def _choose_rows(begin, end, arguments):
+    scores, positions, block, width, cells, counts = arguments
+    ranks = np.empty(scores.shape[1], np.int64)
+    for row in range(begin, end):
+        n_cells = positions[row] + 1
+        if n_cells <= width:
+            for cell in range(n_cells):
+                cells[row, cell] = cell
+            counts[row] = n_cells
+        else:
+            _choose(scores[row], n_cells // block, n_cells, width, block, ranks, cells[row])
+            counts[row] = width
+
+
+@kernel
+def choose_cells(control, scores, positions, block, width, cells, counts):
+    """Choose each row's cells, all of them up to `width`: cells int32 [rows, up to width], ascending; counts int32 [rows]."""
+    fork(control, _choose_rows, scores.shape[0], 4, (scores, positions, block, width, cells, counts))

@@ -1,8 +1,8 @@
 """Hashes of rows of values that any executor can compute where the data lies.
 
 A row's hash is the sum, modulo 2^64, of a mixed word per element: the order of the sum does not matter, so threads, lanes
-and cards need no common one.  Element i with 32 bits b (NaN folded to 0x7FC00000, and nothing else folded: -0 is not +0)
-gives  mix((b + 1) * GOLDEN + i * STRIDE),  mix being the finaliser of SplitMix64 (Steele, Lea, Flood 2014).  Two hashes with
+and cards need no common one.  Element i with bits b (NaN folded to 0x7FC00000, in half precision to 0x7E00, and nothing else
+folded: -0 is not +0; narrower elements widened with zeros, an int64 as two elements, the low half first) gives  mix((b + 1) * GOLDEN + i * STRIDE),  mix being the finaliser of SplitMix64 (Steele, Lea, Flood 2014).  Two hashes with
 different strides make 128 bits.  Does not know: what the rows are.
 """
 
@@ -16,7 +16,10 @@ STRIDE_A, STRIDE_B = STRIDES
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 ONE = np.uint64(1)
 SHIFT_30, SHIFT_27, SHIFT_31 = np.uint64(30), np.uint64(27), np.uint64(31)
-MAGNITUDE, INFINITY, FOLDED = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000), np.uint32(0x7FC00000)
+FLOAT = (np.uint32(0x7FFFFFFF), np.uint32(0x7F800000), np.uint32(0x7FC00000))
+HALF = (np.uint32(0x7FFF), np.uint32(0x7C00), np.uint32(0x7E00))
+PLAIN = (np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFF), np.uint32(0))
+"""How NaN is folded: bits of the magnitude, the largest that is no NaN, and what every NaN becomes (plain: none is one)."""
 
 
 @jit
@@ -27,27 +30,76 @@ def mix(x):
     return x ^ (x >> SHIFT_31)
 
 
+@jit
+def hash_elements(words, rule, offset):
+    """Return the two sums over words [n] of an unsigned type, the elements offset, offset + 1, ... of a row."""
+    magnitude, largest, folded = rule
+    a = b = np.uint64(0)
+    for i in range(words.shape[0]):
+        word = np.uint32(words[i])
+        word = folded if (word & magnitude) > largest else word
+        base, at = (np.uint64(word) + ONE) * GOLDEN, np.uint64(i + offset)
+        a += mix(base + at * STRIDE_A)
+        b += mix(base + at * STRIDE_B)
+    return a, b
+
+
 @kernel
-def hash_rows(bits, is_float, out):
-    """Hash rows: bits uint32 [rows, n]; out uint64 [rows, 2]; NaN is folded where is_float."""
-    for row in range(bits.shape[0]):
+def hash_rows(words, rule, out):
+    """Hash rows: words unsigned [rows, n]; out uint64 [rows, 2]."""
+    for row in range(words.shape[0]):
+        out[row, 0], out[row, 1] = hash_elements(words[row], rule, 0)
+
+
+@kernel
+def hash_lines(words, rule, lines, lengths, out):
+    """Hash records: record i is words[lines[i, 0]], words[lines[i, 1]], ... up to a negative line, cut at lengths[i] elements."""
+    n = words.shape[1]
+    for i in range(lines.shape[0]):
         a = b = np.uint64(0)
-        for i in range(bits.shape[1]):
-            word = bits[row, i]
-            if is_float and (word & MAGNITUDE) > INFINITY:
-                word = FOLDED
-            base, at = (np.uint64(word) + ONE) * GOLDEN, np.uint64(i)
-            a += mix(base + at * STRIDE_A)
-            b += mix(base + at * STRIDE_B)
-        out[row, 0], out[row, 1] = a, b
+        for j in range(lines.shape[1]):
+            left = lengths[i] - j * n
+            if lines[i, j] < 0 or left <= 0:
+                break
+            part = words[lines[i, j]] if left >= n else words[lines[i, j], :left]
+            more_a, more_b = hash_elements(part, rule, j * n)
+            a, b = a + more_a, b + more_b
+        out[i, 0], out[i, 1] = a, b
 
 
 def row_hashes(values: np.ndarray) -> np.ndarray:
-    """Return uint64 [rows, 2] for float32 or int32 values [rows, ...]; every row's trailing dimensions are flattened."""
-    flat = np.ascontiguousarray(values).reshape(values.shape[0], -1)
-    out = np.empty((flat.shape[0], 2), np.uint64)
-    hash_rows(flat.view(np.uint32), flat.dtype == np.float32, out)
+    """Return uint64 [rows, 2] of values [rows, ...]; every row's trailing dimensions are flattened."""
+    words, rule = words_of(values)
+    out = np.empty((words.shape[0], 2), np.uint64)
+    hash_rows(words, rule, out)
     return out
+
+
+def line_hashes(values: np.ndarray, lines: np.ndarray, lengths: np.ndarray | None = None) -> np.ndarray:
+    """Return uint64 [n, 2] of the records at lines [n] or [n, k] of values; equal to `row_hashes` of the same elements.
+
+    A negative line ends a record; `lengths` int32 [n] says how many elements of a record count.
+    """
+    words, rule = words_of(values)
+    table = lines if lines.ndim == 2 else lines[:, None]
+    if lengths is None:
+        lengths = np.full(table.shape[0], table.shape[1] * words.shape[1], np.int32)
+    out = np.empty((table.shape[0], 2), np.uint64)
+    hash_lines(words, rule, table, lengths, out)
+    return out
+
+
+def words_of(values: np.ndarray) -> tuple[np.ndarray, tuple]:
+    """Return (words unsigned [rows, n], the rule for NaN) of float32, half bits in uint16, int8, int32 or int64 values."""
+    flat = np.ascontiguousarray(values).reshape(values.shape[0], -1)
+    return flat.view(WORDS[flat.dtype]), RULES.get(flat.dtype, PLAIN)
+
+
+WORDS = {
+    np.dtype(kind): np.dtype(word)
+    for kind, word in ((np.float32, np.uint32), (np.int32, np.uint32), (np.int64, np.uint32), (np.uint16, np.uint16), (np.int8, np.uint8))
+}
+RULES = {np.dtype(np.float32): FLOAT, np.dtype(np.uint16): HALF}
 
 
 def hex_of(pair: np.ndarray) -> str:

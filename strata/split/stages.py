@@ -5,29 +5,36 @@ learned a wrong accepted count, or a stale window, is an error at once and not a
 residual once per window and stage border.  Does not know: groups, threads, requests.
 """
 
+import threading
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from strata.errors import DeviceError
-from strata.rows import Window
+from strata.rows import WHOLE, Window
 from strata.split.placement import StagePlan
 from strata.windows.contract import Executor
 from strata.windows.stage_pass import run_stage
 
+RECEIVED = "hand_off"
+"""The point at which the residual of the stage before is seen as this stage received it, at this stage's first layer."""
+
 
 class Stage:
-    """One stage: its plan, its executor, and the cells that each slot holds here."""
+    """One stage: its plan, its executor, the cells that each slot holds here; `observer` sees it where a probe is attached."""
 
     def __init__(self, plan: StagePlan, executor: Executor, n_slots: int) -> None:
         self.plan, self.executor = plan, executor
         self.cells = [0] * n_slots
+        self.observer = None
 
     def run(self, window: Window, residual: np.ndarray | None) -> np.ndarray:
         """Run a window through this stage; raises DeviceError where a segment does not start at its slot's cells."""
         for segment in window.segments:
             self._check(segment.slot, segment.start)
+        if self.observer is not None:
+            self._show(window, residual)
         try:
             result = run_stage(self.executor, window, residual)
         except BaseException:
@@ -42,12 +49,20 @@ class Stage:
         for segment in window.segments:
             self._check(segment.slot, segment.start)
         self.executor.commit(window, kept)
+        if self.observer is not None:
+            self.observer.committed(window, kept)
         self._advance(window, kept)
 
     def clear(self, slot: int) -> None:
         """Start a new session in a slot."""
         self.executor.clear(slot)
         self.cells[slot] = 0
+
+    def _show(self, window: Window, residual: np.ndarray | None) -> None:
+        """Show a window's begin and the rows as they were handed over to the observer (`strata.split.probes`)."""
+        self.observer.began(window)
+        if residual is not None and RECEIVED in self.executor.watched:
+            self.observer(window, RECEIVED, self.plan.first, residual, WHOLE)
 
     def _check(self, slot: int, start: int) -> None:
         if self.cells[slot] != start:
@@ -66,12 +81,13 @@ class HandOff:
     """The rows crossing from one stage to the next: one copy, counted."""
 
     def __init__(self, counters: Counter) -> None:
-        self._counters = counters
+        self._counters, self._lock = counters, threading.Lock()
 
     def cross(self, residual: np.ndarray) -> np.ndarray:
         """Return the rows as the next stage receives them."""
-        self._counters["hand_offs"] += 1
-        self._counters["hand_off_bytes"] += residual.nbytes
+        with self._lock:  # several stages' threads hand off at once
+            self._counters["hand_offs"] += 1
+            self._counters["hand_off_bytes"] += residual.nbytes
         return residual.copy()
 
 

@@ -6,11 +6,12 @@ without `keep`.  Shapes: residual float32 [rows, C, H], mixed and block outputs 
 executor passes between its blocks are its own (arrays of the host, buffers of a card).
 """
 
+from collections.abc import Callable, Container
 from typing import Any, Protocol
 
 import numpy as np
 
-from strata.rows import Window
+from strata.rows import Place, Window
 
 
 class Executor(Protocol):
@@ -18,6 +19,9 @@ class Executor(Protocol):
 
     placed: Any
     """The stage's weights: `layers` (each with `index`, `ngrams`, `qsa`, mixers) and `output`."""
+    observe: Callable[[Window, str, int, Any, Place], None] | None
+    """Sees the points in `watched`, called by the thread that computes; what lies on a card is shown as hashes (`Place.hashed`)."""
+    watched: Container[str]
 
     def begin(self, window: Window) -> None: ...
     def commit(self, window: Window, kept: np.ndarray) -> None: ...

@@ -1,5 +1,6 @@
 """The frame around all commands: quick help, exit codes, reports of what nobody expected."""
 
+import signal
 import subprocess
 import sys
 
@@ -43,6 +44,15 @@ def test_an_interrupt_ends_with_130(monkeypatch):
     monkeypatch.setattr(env, "execute", failing(KeyboardInterrupt()))
     outcome = strata("env")
     assert (outcome.code, outcome.err) == (130, "strata: interrupted\n")
+
+
+def test_an_interrupt_while_text_comes_ends_with_130_and_no_traceback():
+    script = "import sys\nfrom strata.cli.main import main\nsys.exit(main(['run', '--prompt', 'The sea', '--max-new', '3000']))"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b"strata: interrupted\n"
 
 
 def test_a_reader_that_leaves_ends_it_quietly():

@@ -30,6 +30,7 @@ class Window:
     """The rows of one pass, as arrays; make one with `Window.of`.
 
     keep            all rows are kept: recurrent states are written through; else `commit` says how many later
+    for_drafts      the last stage hands its final residual to the draft layer
     tokens, slots, positions, segment_of_row     int32 [rows]
     first, count, segment_slot                   int32 [segments]: a segment's first row, its rows, its slot
     logit_rows                                   int32: rows whose logits are wanted, ascending
@@ -45,13 +46,14 @@ class Window:
     count: np.ndarray
     segment_slot: np.ndarray
     logit_rows: np.ndarray
+    for_drafts: bool = False
 
     @property
     def n_rows(self) -> int:
         return self.tokens.shape[0]
 
     @staticmethod
-    def of(segments: Sequence[Segment], keep: bool) -> "Window":
+    def of(segments: Sequence[Segment], keep: bool, for_drafts: bool = False) -> "Window":
         """Lay the segments' rows out one after the other."""
         count = np.array([len(s.tokens) for s in segments], np.int32)
         first = np.concatenate(([0], np.cumsum(count)[:-1])).astype(np.int32)
@@ -68,6 +70,7 @@ class Window:
             logit_rows=np.array(
                 [f + c - s.n_logits + i for s, f, c in zip(segments, first, count, strict=True) for i in range(s.n_logits)], np.int32
             ),
+            for_drafts=for_drafts,
         )
 
 
@@ -90,3 +93,14 @@ class Place:
 
 
 WHOLE = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCosts:
+    """What an executor's work costs, in windows of one row: each further row of a window, each step of the draft layer.
+
+    Constants, measured once: the width of windows is chosen by them and by no clock.
+    """
+
+    row: float
+    draft: float

@@ -6,6 +6,7 @@ says so; `Resolved.notes` carries them to the log and into reports.  A pure func
 
 from dataclasses import dataclass
 
+from strata.batch.draft_settings import DraftSettings, resolve_drafts
 from strata.errors import UsageError
 from strata.host.cells import cell_format
 from strata.model.config import ModelConfig
@@ -26,6 +27,10 @@ class EngineSettings:
     later stages' devices by index (None: the next ones); `batch` slots; `batch_groups` a number, 0 for auto; `pipelined`
     False runs the groups one after the other; `prefill` rows of a prompt chunk, 0 for auto; `kv` a cell format, empty for
     the rounding mode's own; `context` positions per slot, 0 for the model's; `threads` per device, 0 for the cores there are.
+
+    Drafts: `mtp` the draft layer, `spec` rows a window at most, `spec_min_p` the least probability of a draft,
+    `suffix_draft` the shortest match of suffix drafts (0: none), `batch_mtp` one proposal per slot, `spec_policy` `worth`
+    (as many drafts as they are worth) or `full` (as many as fit).
     """
 
     devices: str = "host"
@@ -39,6 +44,12 @@ class EngineSettings:
     kv: str = ""
     context: int = 0
     threads: int = 0
+    mtp: bool = False
+    spec: int = 4
+    spec_min_p: float = 0.0
+    suffix_draft: int = 0
+    batch_mtp: bool = False
+    spec_policy: str = "worth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,7 @@ class Resolved:
     context: int
     threads: int
     notes: tuple[str, ...]
+    drafts: DraftSettings = DraftSettings()
 
     def described(self) -> dict[str, str]:
         """Return the settings in force as text, for reports."""
@@ -70,6 +82,7 @@ class Resolved:
             "kv": self.kv,
             "context": str(self.context),
             "threads": str(self.threads),
+            **self.drafts.described(),
         }
 
 
@@ -87,9 +100,12 @@ def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int) -> Reso
     pipelined = settings.pipelined and n_groups > 1
     n_used_devices = len({stage.device for stage in stages})
     threads = settings.threads or max(1, n_cores // n_used_devices if pipelined else n_cores)
+    drafts, draft_notes = resolve_drafts(settings, config, stages, n_groups)
+    if drafts.batch_mtp:
+        n_slots, slot_notes = settings.batch, ()
     return Resolved(
         devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
-        _context(settings.context, config), threads, (*slot_notes, *group_notes),
+        _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes), drafts,
     )
 
 

@@ -25,7 +25,10 @@ from strata.host.placed_drafts import PlacedDrafts
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
-from strata.rows import Window
+from strata.rows import Window, WindowCosts
+
+COSTS = WindowCosts(row=0.42, draft=0.14)
+"""Measured on two cores (docs/log.md)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +65,8 @@ class DraftCells:
 class HostDrafts(HostBlocks):
     """The draft layer of one stage, for all its slots; the slots share its weights."""
 
+    costs = COSTS
+
     def __init__(
         self, device: HostDevice, config: ModelConfig, placed: PlacedDrafts, mode: RoundingMode, kv: str, n_slots: int, context: int
     ) -> None:
@@ -78,6 +83,11 @@ class HostDrafts(HostBlocks):
         self._inject = np.zeros((n_slots, config.n_streams), np.float32)
         self._position = np.full(n_slots, -1, np.int32)
         self._chained = np.zeros(n_slots, np.int32)
+
+    @property
+    def cell_bytes_per_slot(self) -> int:
+        """Bytes of one slot's cells: what a slot's drafter has of its own."""
+        return self.cells.nbytes // len(self.cells.counts)
 
     @property
     def token_ids(self) -> np.ndarray:

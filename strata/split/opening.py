@@ -6,8 +6,10 @@ What is opened is closed again when a later step fails.  Does not know: requests
 from collections.abc import Sequence
 
 from strata.host.device import HostDevice
+from strata.host.drafts import HostDrafts
 from strata.host.executor import HostExecutor
-from strata.host.placed import place_stage
+from strata.host.placed import PlacedStage, place_stage
+from strata.host.placed_drafts import place_drafts
 from strata.model.model import Model
 from strata.split.devices import DeviceName
 from strata.split.stages import Stage
@@ -35,7 +37,13 @@ def _open_stage(model: Model, resolved, plan, device: HostDevice) -> Stage:
     placed = place_stage(model.weights, model.config, plan.first, plan.last)
     device.take(f"weights of {placed.name}", placed.weight_bytes)
     executor = HostExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
-    return Stage(plan, executor, resolved.n_slots)
+    drafts = _open_drafts(model, resolved, placed, device) if resolved.drafts.has_layer and placed.output is not None else None
+    return Stage(plan, executor, resolved.n_slots, drafts)
+
+
+def _open_drafts(model: Model, resolved, placed: PlacedStage, device: HostDevice) -> HostDrafts:
+    layer = place_drafts(model.weights, model.config, placed)
+    return HostDrafts(device, model.config, layer, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
 
 
 def close_stages(stages: Sequence[Stage]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from strata.errors import DeviceError
 from strata.rows import WHOLE, Window
 from strata.split.placement import StagePlan
-from strata.windows.contract import Executor
+from strata.windows.contract import DraftLayer, Executor
 from strata.windows.stage_pass import run_stage
 
 RECEIVED = "hand_off"
@@ -22,10 +22,10 @@ RECEIVED = "hand_off"
 
 
 class Stage:
-    """One stage: its plan, its executor, the cells that each slot holds here; `observer` sees it where a probe is attached."""
+    """One stage: its plan, its executor, the cells that each slot holds here, the draft layer beside the last one; `observer` sees it where a probe is attached."""
 
-    def __init__(self, plan: StagePlan, executor: Executor, n_slots: int) -> None:
-        self.plan, self.executor = plan, executor
+    def __init__(self, plan: StagePlan, executor: Executor, n_slots: int, drafts: DraftLayer | None = None) -> None:
+        self.plan, self.executor, self.drafts = plan, executor, drafts
         self.cells = [0] * n_slots
         self.observer = None
 
@@ -36,7 +36,7 @@ class Stage:
         if self.observer is not None:
             self._show(window, residual)
         try:
-            result = run_stage(self.executor, window, residual)
+            result = run_stage(self.executor, window, residual, self.drafts)
         except BaseException:
             self.executor.abandon(window)
             raise
@@ -56,6 +56,8 @@ class Stage:
     def clear(self, slot: int) -> None:
         """Start a new session in a slot."""
         self.executor.clear(slot)
+        if self.drafts is not None:
+            self.drafts.clear(slot)
         self.cells[slot] = 0
 
     def _show(self, window: Window, residual: np.ndarray | None) -> None:

@@ -6,12 +6,12 @@ without `keep`.  Shapes: residual float32 [rows, C, H], mixed and block outputs 
 executor passes between its blocks are its own (arrays of the host, buffers of a card).
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from strata.rows import Place, Window
+from strata.rows import Place, Window, WindowCosts
 
 
 class Executor(Protocol):
@@ -38,3 +38,25 @@ class Executor(Protocol):
     def qsa(self, layer: int, mixed: Any) -> Any: ...
     def moe(self, layer: int, mixed: Any) -> Any: ...
     def head(self, residual: Any) -> np.ndarray: ...
+
+
+class DraftLayer(Protocol):
+    """The draft layer beside the last stage: cells of every slot, and proposals from them (`strata.host.drafts`).
+
+    costs       what its executor's rows and its own steps cost, for the width of windows
+    hold        remember the final residual rows of a window until `build` or `forget`
+    build       make the cells of the first kept[s] rows of each segment; next_tokens[s] follow those rows' positions
+    has_tip     whether a slot's newest cell is the one at a position
+    propose     one draft per slot from the newest cells, or behind the drafts chosen; has `tokens`, `probabilities`
+    """
+
+    costs: WindowCosts
+    cell_bytes_per_slot: int
+
+    def hold(self, window: Window, residual: Any) -> None: ...
+    def forget(self, window: Window) -> None: ...
+    def build(self, window: Window, kept: np.ndarray, next_tokens: Sequence[Sequence[int]]) -> None: ...
+    def has_tip(self, slot: int, position: int) -> bool: ...
+    def propose(self, slots: Sequence[int], tokens: Sequence[int] | None = None) -> Any: ...
+    def clear(self, slot: int) -> None: ...
+    def close(self) -> None: ...

@@ -7,13 +7,15 @@ each between a read and a write of the residual streams.  Does not know: how any
 import numpy as np
 
 from strata.rows import Window
+from strata.windows.contract import DraftLayer
 
 
-def run_stage(executor, window: Window, residual: np.ndarray | None) -> np.ndarray:
+def run_stage(executor, window: Window, residual: np.ndarray | None, drafts: DraftLayer | None = None) -> np.ndarray:
     """Run a window through one stage.
 
     `residual` float32 [rows, C, H] is what the stage before handed off, None for the first stage.  Returns the residual
-    to hand off, or, from the last stage, the logits [len(window.logit_rows), vocabulary].
+    to hand off, or, from the last stage, the logits [len(window.logit_rows), vocabulary].  A draft layer beside the last
+    stage is handed the final residual of the windows that are `for_drafts`.
     """
     executor.begin(window)
     placed = executor.placed
@@ -28,4 +30,9 @@ def run_stage(executor, window: Window, residual: np.ndarray | None) -> np.ndarr
         executor.write_streams(index, "attention", residual, y, inject)
         mixed, inject = executor.read_streams(index, "moe", layer.moe_mixer, residual)
         executor.write_streams(index, "moe", residual, executor.moe(index, mixed), inject)
-    return residual if placed.output is None else executor.head(residual)
+    if placed.output is None:
+        return residual
+    logits = executor.head(residual)
+    if drafts is not None and window.for_drafts:
+        drafts.hold(window, residual)
+    return logits

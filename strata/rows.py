@@ -80,15 +80,17 @@ class Place:
 
     lines     int32 [n]: record i is values[lines[i]]; [n, k]: k lines one after the other, a negative one ends them (None: 0, 1, ..)
     rows      int32 [n]: the window's row that record i belongs to (None: 0, 1, ..)
-    experts   int32 [n]: the expert that record i belongs to (None: none)
+    parts     int32 [n]: which part of its row record i is: an expert's id, or the age of a line of a tail, 0 the newest
     lengths   int32 [n]: how many leading elements of record i count (None: all)
+    per_slot  lines of one slot, where lines are cells: line mod per_slot is the cell (0: they are not)
     hashed    the values are hashes already, uint64 [n, 2] (`strata.numerics.hashing`), made where the data lies
     """
 
     lines: np.ndarray | None = None
     rows: np.ndarray | None = None
-    experts: np.ndarray | None = None
+    parts: np.ndarray | None = None
     lengths: np.ndarray | None = None
+    per_slot: int = 0
     hashed: bool = False
 
 

@@ -135,7 +135,7 @@ class HostBlocks(Taps):
     def _place_entries(self, entries: Entries) -> None:
         """Say that the next values have one row per entry: an expert's row of the window."""
         if self.observe is not None:
-            self.place = Place(rows=entries.rows.copy(), experts=np.repeat(entries.experts, np.diff(entries.starts)))
+            self.place = Place(rows=entries.rows.copy(), parts=np.repeat(entries.experts, np.diff(entries.starts)))
 
     def _see_codes(self, point: str, layer: int, x: Activations) -> None:
         """Show activations as products with quantised weights take them: `.codes` int8 and `.scales` float32."""

@@ -14,6 +14,7 @@ from strata.host.device import HostDevice
 from strata.host.matrix import Activations
 from strata.host.placed import PlacedStage
 from strata.host.state import GdnState, NgramState, QsaState, clear, copy_slot, gdn_state, ngram_state, qsa_state, state_bytes
+from strata.host.taps import newest_first, oldest_first
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
@@ -48,6 +49,8 @@ class HostExecutor(HostBlocks):
         self.device.take(f"sessions of {placed.name}", sum(map(state_bytes, (*self.state.values(), *self.ngrams.values()))))
         self.table = rotary_table(config.rope_base, config.rope_dims, context)
         self._pending: dict[Window, dict[int, tuple]] = {}
+        self._conv_ages, self._ngram_ages = oldest_first(config.conv_taps - 1), oldest_first(config.ple_history)
+        self._token_ages = newest_first(2)
 
     # ---- window
 
@@ -67,7 +70,7 @@ class HostExecutor(HostBlocks):
                 state = self.state[layer]
                 gdn.commit(w, g, beta, u, state.memory, state.tail, first, slot, kept, self.config.n_ssm_qk_heads)
                 self._see_stored("gdn.memory.stored", layer, state.memory, window, kept)
-                self._see_stored("gdn.tail.stored", layer, state.tail, window, kept)
+                self._see_tail_stored("gdn.tail.stored", layer, state.tail, self._conv_ages, window, kept)
             else:
                 self._keep_ngrams(window, layer - NGRAM_KEY, inputs[0], kept)
 
@@ -98,7 +101,7 @@ class HostExecutor(HostBlocks):
         """Add the n-gram layer's rows to the residual, in place."""
         w, c, placed, state = self.window, self.config, self.placed.of(layer).ngrams, self.ngrams[layer]
         rows = np.empty((w.n_rows, c.n_ple_heads), np.int64)
-        self._see_read("ngram.history.read", layer, state.tokens)
+        self._see_tail_read("ngram.history.read", layer, state.tokens, self._token_ages)
         ngrams.table_rows(
             w.tokens, w.segment_of_row, w.first, w.segment_slot, state.tokens, c.ple_eos_token_id,
             placed.multipliers, placed.sizes, placed.offsets, c.ple_heads_per_ngram, rows,
@@ -117,7 +120,7 @@ class HostExecutor(HostBlocks):
         )
         self._see("ngram.gate", layer, gated)
         self._see("ngram.normed", layer, conv_rows)
-        self._see_read("ngram.tail.read", layer, state.tail)
+        self._see_tail_read("ngram.tail.read", layer, state.tail, self._ngram_ages)
         ngrams.convolve_add(
             residual, gated, conv_rows, state.tail, placed.conv, c.ple_dilation, w.segment_of_row, w.first, w.segment_slot
         )
@@ -131,8 +134,8 @@ class HostExecutor(HostBlocks):
         state = self.ngrams[layer]
         gdn.keep_tail(conv_rows, state.tail, window.first, window.segment_slot, kept)
         ngrams.keep_history(window.tokens, window.first, window.segment_slot, kept, state.tokens)
-        self._see_stored("ngram.tail.stored", layer, state.tail, window, kept)
-        self._see_stored("ngram.history.stored", layer, state.tokens, window, kept)
+        self._see_tail_stored("ngram.tail.stored", layer, state.tail, self._ngram_ages, window, kept)
+        self._see_tail_stored("ngram.history.stored", layer, state.tokens, self._token_ages, window, kept)
 
     def gdn(self, layer: int, mixed: np.ndarray) -> np.ndarray:
         """Return the gated delta net's output [rows, H]."""
@@ -147,7 +150,7 @@ class HostExecutor(HostBlocks):
         gdn.gates(self._times(placed.alpha, x), self._times(placed.beta, x), placed.dt_bias, placed.decay, g, beta)
         self._see("gdn.g", layer, g)
         self._see("gdn.beta", layer, beta)
-        self._see_read("gdn.tail.read", layer, state.tail)
+        self._see_tail_read("gdn.tail.read", layer, state.tail, self._conv_ages)
         inputs = np.empty_like(u)
         gdn.convolve(self.control, u, state.tail, placed.conv, w.segment_of_row, w.first, w.segment_slot, inputs)
         gdn.normalise_heads(inputs, 2 * c.n_ssm_qk_heads, c.ssm_state, self.eps)
@@ -157,7 +160,7 @@ class HostExecutor(HostBlocks):
         if w.keep:
             gdn.keep_tail(u, state.tail, w.first, w.segment_slot, w.count)
             self._see_stored("gdn.memory.stored", layer, state.memory, w, w.count)
-            self._see_stored("gdn.tail.stored", layer, state.tail, w, w.count)
+            self._see_tail_stored("gdn.tail.stored", layer, state.tail, self._conv_ages, w, w.count)
         else:
             self._pending[w][layer] = (inputs, g, beta, u)
         gated = np.empty_like(o)

@@ -44,19 +44,53 @@ class Taps:
             self.observe(self.window, point, layer, values, self.place)
 
     def _see_read(self, point: str, layer: int, state: np.ndarray) -> None:
-        """Show recurrent state [slots, ...] as each segment's first row is about to read it."""
+        """Show memories [slots, ...] as each segment's first row is about to read them."""
         if self._watches(point):
             self.observe(self.window, point, layer, state, Place(self.window.segment_slot, self.window.first))
 
     def _see_stored(self, point: str, layer: int, state: np.ndarray, window: Window, kept: np.ndarray) -> None:
-        """Show recurrent state [slots, ...] as the last kept row of each segment left it."""
+        """Show memories [slots, ...] as the last kept row of each segment left them."""
         if self._watches(point):
-            last = (window.first + kept - 1)[kept > 0].astype(np.int32)
-            self.observe(window, point, layer, state, Place(window.segment_slot[kept > 0], last))
+            slots, rows = _last_kept(window, kept)
+            self.observe(window, point, layer, state, Place(slots, rows))
+
+    def _see_tail_read(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray) -> None:
+        """Show tails [slots, lines, ...], line by line, as each segment's first row is about to read them; ages int32 [lines]."""
+        if self._watches(point):
+            self._see_tail(point, layer, tail, ages, self.window, self.window.segment_slot, self.window.first)
+
+    def _see_tail_stored(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray, window: Window, kept: np.ndarray) -> None:
+        """Show tails [slots, lines, ...], line by line, as the last kept row of each segment left them."""
+        if self._watches(point):
+            self._see_tail(point, layer, tail, ages, window, *_last_kept(window, kept))
+
+    def _see_tail(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray, window: Window, slots: np.ndarray, rows: np.ndarray) -> None:
+        n_lines = np.int32(len(ages))
+        lines = (slots[:, None] * n_lines + np.arange(n_lines, dtype=np.int32)).reshape(-1)
+        flat = tail.reshape(tail.shape[0] * tail.shape[1], -1)
+        self.observe(window, point, layer, flat, Place(lines, np.repeat(rows, n_lines), np.tile(ages, len(rows))))
 
     def _see_cells(self, point: str, layer: int, state: np.ndarray, slots: np.ndarray, cells: np.ndarray, rows: np.ndarray | None = None) -> None:
         """Show the cells of state [slots, cells, ...] that rows write or read: cells [n] or [n, k] (negative: none)."""
         if state.size and self._watches(point):
-            start = slots * np.int32(state.shape[1])
+            per_slot = state.shape[1]
+            start = slots * np.int32(per_slot)
             lines = start + cells if cells.ndim == 1 else np.where(cells < 0, -1, start[:, None] + cells)
-            self.observe(self.window, point, layer, state.reshape(-1, *state.shape[2:]), Place(lines.astype(np.int32, copy=False), rows))
+            flat = state.reshape(-1, *state.shape[2:])
+            self.observe(self.window, point, layer, flat, Place(lines.astype(np.int32, copy=False), rows, per_slot=per_slot))
+
+
+def oldest_first(n_lines: int) -> np.ndarray:
+    """Return the ages of a tail's lines that lie oldest first: n-1, ..., 0."""
+    return np.arange(n_lines - 1, -1, -1, dtype=np.int32)
+
+
+def newest_first(n_lines: int) -> np.ndarray:
+    """Return the ages of a tail's lines that lie newest first: 0, ..., n-1."""
+    return np.arange(n_lines, dtype=np.int32)
+
+
+def _last_kept(window: Window, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (slots, rows of the last kept row) of the segments that keep any, int32."""
+    some = kept > 0
+    return window.segment_slot[some], (window.first + kept - 1)[some].astype(np.int32)

@@ -31,14 +31,14 @@ def read_back(kv: str, codes, marks) -> np.ndarray:
     return half(codes) if kv == "f16" else codes
 
 
-def pooled(raw, norm, first_row, eps) -> np.ndarray:
+def pooled(raw, norm, first_row, eps, n_lanes: int = 32) -> np.ndarray:
     """One block's key from its raw keys [b, Di] as stored."""
     with np.errstate(all="ignore"):
         total = raw[0]
         for other in raw[1:]:
             total = total + other
         mean = total / F32(len(raw))
-    return turned(normed(mean, norm, eps), first_row)
+    return turned(normed(mean, norm, eps, n_lanes), first_row)
 
 
 def block_scores(queries, keys) -> np.ndarray:

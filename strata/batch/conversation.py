@@ -1,27 +1,33 @@
-"""One request in a slot while it runs: what was fed, what was emitted, and what its next rows are.
+"""One request in a slot while it runs: its text, what was emitted, and what its next rows are.
 
-The only mutable object of this room; the engine's thread alone changes it.  Does not know: stages, other slots.
+`text` holds every token known: the prompt, then the tokens to be fed (picks, or forced ones); `position` counts the cells
+held, so text[position] is fed next; `latest_window` is the number of the last window it was in.  A row's token is chosen from its logits, its position and the text up to it, and from
+nothing else (`strata.sampling`).  The only mutable object of this room; the engine's thread alone changes it.
+Does not know: stages, other slots, where drafts come from.
 """
 
-from collections.abc import Sequence
+import numpy as np
 
 from strata.batch.requests import Answer, Emitted, Request
 from strata.errors import RequestError
 from strata.rows import Segment
-from strata.windows.accept import count_accepted
-from strata.windows.picks import LogitRow
+from strata.sampling.sampler import Choice, choose
+from strata.sampling.settings import Sampling
+from strata.windows.picks import LogitRow, read_row
 
 
 class Conversation:
-    """A request's progress in its slot; `position` counts the cells it holds."""
+    """A request's progress in its slot; `clock_ns` seeds its draws where the request has no seed."""
 
-    def __init__(self, number: int, request: Request, slot: int) -> None:
+    def __init__(self, number: int, request: Request, slot: int, clock_ns: int = 0) -> None:
         self.number, self.request, self.slot = number, request, slot
+        self.sampling: Sampling = request.sampling.seeded(clock_ns, number)
+        self.text: list[int] = list(request.prompt)
         self.position = 0
         self.emitted: list[Emitted] = []
         self.finish, self.error = "", ""
         self.in_flight = False
-        self._drafts: tuple[int, ...] = ()
+        self.latest_window = 0
 
     @property
     def is_done(self) -> bool:
@@ -36,54 +42,62 @@ class Conversation:
             for start in starts
         ]
 
-    def next_segment(self, most_rows: int) -> Segment:
-        """Return the fed token and the drafts behind it, at most `most_rows` rows."""
-        left = self.request.max_new - len(self.emitted)
-        most_drafts = max(0, min(most_rows, self.request.window_rows, left) - 1)
-        proposed = self.request.drafts([e.pick for e in self.emitted]) if self.request.drafts and most_drafts else ()
-        self._drafts = tuple(proposed[:most_drafts])
-        tokens = (self._fed_token(len(self.emitted) - 1), *self._drafts)
+    def most_drafts(self, most_rows: int) -> int:
+        """Return how many drafts a window of at most `most_rows` rows of this request can use."""
+        return max(0, min(most_rows, self.request.max_new - len(self.emitted)) - 1)
+
+    def next_segment(self, drafts: tuple[int, ...]) -> Segment:
+        """Return the fed token and the drafts behind it."""
+        tokens = (self.text[self.position], *drafts)
         return Segment(self.slot, self.position, tokens, len(tokens), self.number)
 
-    def _fed_token(self, index: int) -> int:
-        forced = self.request.forced
-        return forced[index] if forced is not None else self.emitted[index].pick
-
-    def take_prompt(self, row: LogitRow) -> None:
-        """Take the logits of the prompt's last token."""
+    def take_prompt(self, logits: np.ndarray) -> None:
+        """Take the logits [vocabulary] of the prompt's last token."""
         self.position = len(self.request.prompt)
-        self._emit(row, self.position - 1)
+        self._emit(logits, self.position - 1)
 
-    def take_window(self, rows: Sequence[LogitRow]) -> tuple[int, int]:
-        """Take a window's rows; return (rows kept, drafts accepted)."""
-        start, first = self.position, len(self.emitted)
-        accepted = count_accepted([self._target(row, first + j) for j, row in enumerate(rows)], self._drafts)
-        kept = 0
-        for row in rows[: accepted + 1]:
-            self._emit(row, start + kept)
-            kept += 1
-            if self.is_done:
-                break
-        self.position += kept
-        return kept, min(kept, accepted)
+    def take_window(self, logits: np.ndarray, drafts: tuple[int, ...]) -> tuple[int, int]:
+        """Take a window's logits [rows, vocabulary]; return (rows kept, drafts accepted).
 
-    def _target(self, row: LogitRow, index: int) -> int:
-        forced = self.request.forced
-        return row.best if forced is None or index >= len(forced) else forced[index]
+        A row is looked at when all drafts before it were the tokens chosen: drafts are accepted by the longest prefix in
+        which they equal the picks, and what rejected rows hold is never seen.
+        """
+        start = self.position
+        for kept, row in enumerate(logits, start=1):
+            self._emit(row, start + kept - 1)
+            if self.finish == "error":
+                return kept - 1, min(kept - 1, len(drafts))
+            self.position += 1
+            is_accepted = kept <= len(drafts) and self.text[self.position] == drafts[kept - 1]
+            if self.is_done or not is_accepted:
+                return kept, kept - 1 + (is_accepted and self.is_done)
+        return len(logits), len(drafts)
 
-    def _emit(self, row: LogitRow, position: int) -> None:
+    def _emit(self, logits: np.ndarray, position: int) -> None:
+        """Choose the token after `position` and add it to the text; text ends with that position's token."""
+        row = read_row(logits)
         if not row.finite:
             self.fail(RequestError(f"position {position}", "its logits are not finite", "look for the first such row with a ledger"))
             return
-        self.emitted.append(Emitted(position, row.best, row))
-        if row.best in self.request.stop_tokens:
+        choice = self._choose(logits, row, position)
+        index = len(self.emitted)
+        self.emitted.append(Emitted(position, choice.token, row, choice.logprob, choice.alternatives))
+        forced = self.request.forced
+        self.text.append(choice.token if forced is None or index >= len(forced) else forced[index])
+        if choice.token in self.request.stop_tokens:
             self.finish = "stop"
         elif len(self.emitted) >= self.request.max_new:
             self.finish = "length"
+
+    def _choose(self, logits: np.ndarray, row: LogitRow, position: int) -> Choice:
+        sampling = self.sampling
+        if sampling.is_greedy and not sampling.has_penalties and sampling.logprobs < 0:
+            return Choice(row.best)
+        return choose(logits, self.text, position, sampling)
 
     def fail(self, error: Exception) -> None:
         """End this conversation with an error; others go on."""
         self.finish, self.error = "error", str(error)
 
     def answer(self) -> Answer:
-        return Answer(tuple(self.emitted), self.finish, self.error)
+        return Answer(tuple(self.emitted), self.finish, self.error, self.sampling.seed)

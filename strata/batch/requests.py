@@ -6,6 +6,7 @@ Imports only nouns.  Does not know: slots, windows, devices.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from strata.sampling.settings import Sampling
 from strata.windows.picks import LogitRow
 
 DraftSource = Callable[[Sequence[int]], Sequence[int]]
@@ -14,12 +15,13 @@ DraftSource = Callable[[Sequence[int]], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One conversation to continue greedily.
+    """One conversation to continue.
 
     `prompt` token ids; at most `max_new` tokens are emitted.  `stop_tokens` end it (the token is emitted).  `arrive_after`
     windows must have been decoded before it may be admitted: late arrivals, repeatable.  `forced` tokens are fed in place
-    of the picks (teacher forcing; the picks are recorded).  `drafts` proposes tokens for verify windows of up to
-    `window_rows` rows.
+    of the picks (teacher forcing; the picks are recorded; where they end, picks are fed).  `sampling` says how tokens are
+    chosen; greedily by default.  `drafts` proposes tokens for verify windows of up to `window_rows` rows, in place of the
+    engine's own drafts.  `spec_min_p` overrides the engine's least probability of a draft.
     """
 
     prompt: tuple[int, ...]
@@ -29,15 +31,22 @@ class Request:
     forced: tuple[int, ...] | None = None
     drafts: DraftSource | None = None
     window_rows: int = 8
+    sampling: Sampling = Sampling()
+    spec_min_p: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """One emitted token: the pick at `position` (of the row it was picked from), and what its logit row said."""
+    """One emitted token: the pick at `position` (of the row it was picked from), and what its logit row said.
+
+    `logprob` and `alternatives` (id, log probability; best first) are there where the request asks for them.
+    """
 
     position: int
     pick: int
     row: LogitRow
+    logprob: float | None = None
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +60,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request got: its tokens with their rows, why it ended (`length`, `stop`, `error`), and its error's text."""
+    """What a request got: its tokens with their rows, why it ended (`length`, `stop`, `error`), and its error's text.
+
+    `seed` is the one that its draws were made with, given or taken from the clock; 0 where nothing was drawn.
+    """
 
     emitted: tuple[Emitted, ...]
     finish: str
     error: str = ""
+    seed: int = 0
 
     @property
     def tokens(self) -> tuple[int, ...]:

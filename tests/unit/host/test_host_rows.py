@@ -80,15 +80,16 @@ def product(x, n_lanes: int):
     return (dot(x[:, None], weights, n_lanes),)
 
 
-def test_a_product_that_takes_another_order_for_many_rows_is_found(control):
-    operation = planted(lambda _, x: product(x, 32 if len(x) <= 8 else 8))
-    assert "row 0 of 9 is not the lone row" in threshold_fault(operation, control)
+def test_a_product_that_takes_another_order_from_some_row_count_on_is_found(control):
+    operation = planted(lambda _, x: product(x, 8 if 64 <= len(x) < 128 else 32))
+    assert "row 0 of 64 is not the lone row" in threshold_fault(operation, control)
+    assert threshold_fault(planted(lambda _, x: product(x, 32 if len(x) <= 8 else 8)), control) is not None
     assert threshold_fault(planted(lambda _, x: product(x, 32)), control) is None
 
 
 def test_a_kernel_of_its_own_for_one_row_is_found(control):
     operation = planted(lambda _, x: product(x, 8 if len(x) == 1 else 32))
-    assert "of 2 is not the lone row" in threshold_fault(operation, control)
+    assert "1 rows are not the first of 257" in threshold_fault(operation, control)
 
 
 def test_an_order_of_its_own_for_the_last_row_is_found(control):

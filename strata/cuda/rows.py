@@ -34,6 +34,8 @@ ROWS_PER_BLOCK = WARPS * ROWS_PER_WARP
 THREADS = 32 * WARPS
 MOST_ROWS = 4
 """Activation rows that share one pass over the weights."""
+MIN_BLOCKS = {1: 8, 2: 6, 3: 5, 4: 4}
+"""Blocks that a multiprocessor should hold, by activation rows: bounds the registers."""
 
 
 def grid_of(n_out: int, n_experts: int) -> tuple[int, int]:
@@ -160,7 +162,7 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     pitch = staging_of(form).pitch
 
-    @kernel(THREADS)
+    @kernel(THREADS, MIN_BLOCKS[n_rows])
     def run(raw, row_bytes, n_groups, n_out, codes, scales, sums, out):
         shared = cuda.shared.array(0, types.uint8)
         thread = np.int32(cuda.threadIdx.x)
@@ -197,7 +199,7 @@ def expert_rows(type_id: int, n_rows: int, target: Target):
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     pitch = staging_of(form).pitch
 
-    @kernel(THREADS)
+    @kernel(THREADS, MIN_BLOCKS[n_rows])
     def run(raw, expert_bytes, row_bytes, n_groups, n_out, n_listed, experts, starts, entry_rows, codes, scales, sums, out):
         shared = cuda.shared.array(0, types.uint8)
         listed = cuda.blockIdx.y

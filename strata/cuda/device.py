@@ -1,0 +1,147 @@
+"""One card: its context, stream and memory, with every byte accounted by purpose.
+
+What is placed on a card (weights, sessions, buffers) is taken by name, as on a host device, so that running out is a clear
+error and `taken` explains where the bytes are.  `memory()` sets the sum against what the driver reports.  A thread that
+works with a card calls `attach` once.  Does not know: what is computed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.found import Card, _checked, card_at
+from strata.cuda.seam import SIMULATED, Target, target_of
+from strata.errors import DeviceError, DeviceMemoryError
+
+ALIGNMENT = 512
+"""Bytes to which the driver rounds an allocation up."""
+SIMULATED_CARD = Card(0, "the simulator", (9, 0), 1 << 33, 1, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: what the purposes add up to, what the driver counts since the card was opened, what is free, what there is."""
+
+    taken_bytes: int
+    reported_bytes: int
+    free_bytes: int
+    total_bytes: int
+
+
+class CudaDevice:
+    """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken."""
+
+    def __init__(self, index: int, budget_bytes: int | None = None) -> None:
+        self.card = SIMULATED_CARD if SIMULATED else card_at(index)
+        self.name, self.index, self.budget_bytes = f"cuda:{index}", index, budget_bytes
+        self.target: Target = target_of(self.card.capability)
+        self.taken: dict[str, int] = {}
+        self.kernels: dict = {}
+        self.attach()
+        self.stream = cuda.stream()
+        self._free_at_start = self._driver_free()
+
+    @property
+    def kind(self) -> str:
+        return "cuda"
+
+    @property
+    def taken_bytes(self) -> int:
+        return sum(self.taken.values())
+
+    def attach(self) -> None:
+        """Make this card the current one of the calling thread."""
+        if not SIMULATED:
+            cuda.select_device(self.index)
+
+    def _driver_free(self) -> int:
+        if SIMULATED:
+            return self.card.total_bytes - self.taken_bytes
+        return cuda.current_context().get_memory_info().free
+
+    def memory(self) -> Memory:
+        """Return predicted and reported use."""
+        if not SIMULATED:
+            cuda.current_context().deallocations.clear()
+        free = self._driver_free()
+        return Memory(self.taken_bytes, self._free_at_start - free, free, self.card.total_bytes)
+
+    def take(self, purpose: str, n_bytes: int) -> None:
+        """Account n_bytes to a purpose; raises DeviceMemoryError, with nothing taken, where the budget does not suffice."""
+        if self.budget_bytes is not None and self.taken_bytes + n_bytes > self.budget_bytes:
+            raise DeviceMemoryError(self.name, purpose, n_bytes, self.budget_bytes - self.taken_bytes)
+        self.taken[purpose] = self.taken.get(purpose, 0) + n_bytes
+
+    def give_back(self, purpose: str) -> None:
+        """Release what was taken for a purpose; its arrays must have been dropped."""
+        self.taken.pop(purpose, None)
+        if not SIMULATED:
+            cuda.current_context().deallocations.clear()
+
+    def empty(self, purpose: str, shape: int | tuple[int, ...], dtype):
+        """Allocate an array for a purpose, contents undefined; at least ALIGNMENT bytes, so vector reads never leave it."""
+        wanted = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        n_bytes = max(ALIGNMENT, -(-wanted // ALIGNMENT) * ALIGNMENT)
+        self.take(purpose, n_bytes)
+        try:
+            whole = self._guarded(purpose, n_bytes, lambda: cuda.device_array(n_bytes, np.uint8))
+        except DeviceError:
+            self._untake(purpose, n_bytes)
+            raise
+        return whole[:wanted].view(dtype).reshape(shape)
+
+    def _untake(self, purpose: str, n_bytes: int) -> None:
+        self.taken[purpose] -= n_bytes
+        if not self.taken[purpose]:
+            del self.taken[purpose]
+
+    def _guarded(self, purpose: str, n_bytes: int, allocate: Callable):
+        """Run an allocation; the driver's refusal becomes a DeviceMemoryError."""
+        if SIMULATED:
+            return allocate()
+        from numba.cuda.cudadrv.driver import CudaAPIError
+
+        try:
+            return allocate()
+        except CudaAPIError as error:
+            if "OUT_OF_MEMORY" not in str(error):
+                raise DeviceError(self.name, str(error).splitlines()[0], "check the driver with nvidia-smi") from error
+            raise DeviceMemoryError(self.name, purpose, n_bytes, self._driver_free()) from error
+
+    def upload(self, purpose: str, array: np.ndarray):
+        """Allocate for a purpose and copy a host array there; returns when the copy is done."""
+        array = np.ascontiguousarray(array)
+        placed = self.empty(purpose, array.shape, array.dtype)
+        placed.copy_to_device(array)
+        return placed
+
+    def zeros(self, purpose: str, shape: int | tuple[int, ...], dtype):
+        """Allocate an array of zeros."""
+        return self.upload(purpose, np.zeros(shape, dtype))
+
+    def pinned(self, shape: int | tuple[int, ...], dtype) -> np.ndarray:
+        """Return page-locked host memory as a numpy array."""
+        return self._guarded("pinned memory", int(np.prod(shape)) * np.dtype(dtype).itemsize, lambda: cuda.pinned_array(shape, dtype))
+
+    def mapped(self, shape: int | tuple[int, ...], dtype) -> np.ndarray:
+        """Return page-locked host memory that kernels address too."""
+        return self._guarded("mapped memory", int(np.prod(shape)) * np.dtype(dtype).itemsize, lambda: cuda.mapped_array(shape, dtype))
+
+    def event(self, timing: bool = False):
+        """Return a new event: `record(stream)`, `wait(stream)`, `synchronize()`."""
+        return cuda.event(timing=timing)
+
+    def synchronise(self) -> None:
+        """Wait for the card's stream; raises DeviceError where a kernel failed."""
+        if SIMULATED:
+            return
+        from cuda.bindings import driver
+
+        _checked(driver.cuStreamSynchronize(int(self.stream.handle)))
+
+    def close(self) -> None:
+        """Forget the kernels and what was taken; arrays are freed when they are dropped."""
+        self.kernels.clear()
+        self.taken.clear()

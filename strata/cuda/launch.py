@@ -1,0 +1,111 @@
+"""Launches: a kernel, its grid and its arguments, packed once and sent as often as one likes.
+
+Numba's own launch costs tens of microseconds of argument handling; a `Launch` is one driver call.  It keeps its arguments
+alive and knows their addresses, so that a captured graph can tell whether a buffer moved (graphs.py).  Kernels are compiled
+and loaded when a launch is prepared, never when it is sent: nothing is compiled inside a capture.  `programmatic` launches
+may start before the kernel ahead of them has ended, up to their `wait_for_dependency`.  Does not know: what kernels do.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from strata.cuda.device import CudaDevice
+from strata.cuda.found import _checked
+from strata.cuda.seam import SIMULATED
+
+PLAIN_SHARED_BYTES = 48 * 1024
+"""Dynamic shared memory that needs no asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Grid (x, y), threads per block, dynamic shared memory in bytes."""
+
+    grid: tuple[int, int]
+    n_threads: int
+    shared_bytes: int = 0
+
+
+def _loaded(device: CudaDevice, dispatcher, argument_types: tuple):
+    """Return (compiled kernel, driver function) of a dispatcher for argument types, from the device's table."""
+    key = (dispatcher, argument_types)
+    if key not in device.kernels:
+        from cuda.bindings import driver
+
+        compiled = dispatcher.compile(argument_types)
+        compiled.bind()
+        handle = compiled._codelibrary.get_cufunc().handle
+        if not isinstance(handle, driver.CUfunction):
+            handle = _checked(driver.cuKernelGetFunction(handle))
+        device.kernels[key] = (compiled, handle)
+    return device.kernels[key]
+
+
+def _cells(compiled, arguments: tuple) -> np.ndarray:
+    """Return the kernel's parameters, one 8-byte cell each, in the layout of Numba's kernels."""
+    values: list = []
+    for numba_type, argument in zip(compiled.argument_types, arguments, strict=True):
+        compiled._prepare_args(numba_type, argument, 0, [], values)
+    cells = np.zeros(len(values), np.int64)
+    for i, value in enumerate(values):
+        plain = getattr(value, "value", value)
+        if isinstance(plain, float):
+            cells[i : i + 1].view(np.float32)[0] = plain
+        else:
+            cells[i] = int(plain)
+    return cells
+
+
+class Launch:
+    """One prepared launch; `go` sends it to a stream."""
+
+    def __init__(self, device: CudaDevice, dispatcher, shape: Shape, arguments: tuple, programmatic: bool = False) -> None:
+        self.device, self.dispatcher, self.shape, self.arguments = device, dispatcher, shape, arguments
+        self.programmatic = programmatic and device.target.dependent_launch
+        if not SIMULATED:
+            self._pack()
+
+    def _pack(self) -> None:
+        from cuda.bindings import driver
+
+        types = tuple(self.dispatcher.typeof_pyval(a) for a in self.arguments)
+        compiled, self.function = _loaded(self.device, self.dispatcher, types)
+        self._cells = _cells(compiled, self.arguments)
+        self._pointers = self._cells.ctypes.data + 8 * np.arange(self._cells.size, dtype=np.uint64)
+        if self.shape.shared_bytes > PLAIN_SHARED_BYTES:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _checked(driver.cuFuncSetAttribute(self.function, attribute, self.shape.shared_bytes))
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = *self.shape.grid, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.shape.n_threads, 1, 1
+        config.sharedMemBytes = self.shape.shared_bytes
+        if self.programmatic:
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            config.attrs, config.numAttrs = [attribute], 1
+        self._config = config
+
+    @property
+    def addresses(self) -> tuple[int, ...]:
+        """The kernel's parameters as integers: equal exactly where a replay would do the same."""
+        return tuple(self._cells.tolist()) if not SIMULATED else tuple(id(a) for a in self.arguments)
+
+    def go(self, stream=None) -> None:
+        """Send the launch to a stream (the device's own by default)."""
+        stream = stream or self.device.stream
+        if SIMULATED:
+            shape = self.shape
+            self.dispatcher[shape.grid, shape.n_threads, 0, shape.shared_bytes](*self.arguments)
+            return
+        from cuda.bindings import driver
+
+        self._config.hStream = int(stream.handle)
+        _checked(driver.cuLaunchKernelEx(self._config, self.function, self._pointers.ctypes.data, 0))
+
+
+def send(launches, stream=None) -> None:
+    """Send launches in order."""
+    for launch in launches:
+        launch.go(stream)

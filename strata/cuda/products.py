@@ -1,0 +1,206 @@
+"""Products on a card as prepared launches: which kernel and tiling serves which number of rows.
+
+A row's bits do not depend on the choice: all kernels compute the order of the contract.  Small row counts take the dp4a
+kernels (the weights' memory is the bound), others the tensor-core tiles.  Nothing is tuned at run time.
+Does not know: layers, routers.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.cuda import coding, float_rows, float_tiles, rows
+from strata.cuda.device import CudaDevice
+from strata.cuda.launch import Launch, Shape
+from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
+from strata.cuda.readers import reader_of
+from strata.cuda.tile_kernels import dense_tiles, expert_tiles
+from strata.cuda.tiles import CHUNK, WINDOW, Tile, layout_of
+from strata.errors import DeviceError
+from strata.formats.contract import GROUP
+from strata.formats.table import FORMATS
+
+WINDOW_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A quantised matrix (or a table of experts) on a card.
+
+    raw uint8 [...], ending at a multiple of 16 bytes (CudaDevice.empty sees to it); expert x, output row n starts at byte
+    x * expert_bytes + n * row_bytes.
+    """
+
+    raw: Any
+    type_id: int
+    n_out: int
+    n_in: int
+    expert_bytes: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        form = FORMATS[self.type_id]
+        return self.n_in // form.block_weights * form.block_bytes
+
+    @property
+    def n_groups(self) -> int:
+        return self.n_in // GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Coded activations, flat arrays for up to n_rows rows of n values: codes, turned int8; scales float32; sums int32."""
+
+    codes: Any
+    turned: Any
+    scales: Any
+    sums: Any
+    n_rows: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Entries grouped by expert, in device memory (int32), with the most that the arrays can hold.
+
+    n_listed [1], experts [most_experts], starts [most_experts + 1], entry_rows [most_entries]; for tiles n_tiles [1],
+    tile_listed, tile_first [most_tiles of CHUNK].
+    """
+
+    n_listed: Any
+    experts: Any
+    starts: Any
+    entry_rows: Any
+    n_tiles: Any
+    tile_listed: Any
+    tile_first: Any
+    most_experts: int
+    most_entries: int
+
+    @property
+    def most_tiles(self) -> int:
+        return most_tiles(self.most_experts, self.most_entries)
+
+
+def most_tiles(most_experts: int, most_entries: int) -> int:
+    """Return how many tiles of CHUNK rows the entries of at most most_experts experts can need."""
+    return min(most_experts, most_entries) + most_entries // CHUNK.n_rows
+
+
+def make_coded(device: CudaDevice, purpose: str, n_rows: int, n: int) -> Coded:
+    """Allocate coded activations for up to n_rows rows of n values."""
+    return Coded(
+        device.empty(purpose, n_rows * n, np.int8), device.empty(purpose, n_rows * n, np.int8),
+        device.empty(purpose, n_rows * n // GROUP, np.float32), device.empty(purpose, n_rows * n // GROUP, np.int32), n_rows, n,
+    )
+
+
+def make_lists(device: CudaDevice, purpose: str, most_experts: int, most_entries: int) -> Lists:
+    """Allocate lists; n_listed and n_tiles start at 0."""
+    def words(n):
+        return device.zeros(purpose, n, np.int32)
+
+    n_tiles = most_tiles(most_experts, most_entries)
+    return Lists(
+        words(1), words(most_experts), words(most_experts + 1), words(most_entries), words(1), words(n_tiles), words(n_tiles),
+        most_experts, most_entries,
+    )
+
+
+def _arguments(weights: Packed, x: Coded) -> tuple:
+    if weights.n_in != x.n:
+        raise DeviceError(f"a product of {weights.n_in} columns", f"the activations have {x.n}", "give rows of that width")
+    codes = x.turned if reader_of(FORMATS[weights.type_id]).turned else x.codes
+    return codes, x.scales, x.sums
+
+
+def code(device: CudaDevice, x, into: Coded, n_rows: int, spans=None, programmatic: bool = False) -> Launch:
+    """Code x float32 [n_rows * n]; spans int32 [n_rows] gives values per scale, None the canonical 32."""
+    n_groups = into.n // GROUP
+    shape = Shape((coding.grid_of(n_rows, n_groups), 1), coding.THREADS)
+    targets = (into.codes, into.turned, into.scales, into.sums)
+    if spans is None:
+        return Launch(device, coding.encode(device.target), shape, (x, np.int32(n_rows * n_groups), *targets), programmatic)
+    arguments = (x, np.int32(n_groups), np.int32(n_rows * n_groups), spans, *targets)
+    return Launch(device, coding.encode_spans(device.target), shape, arguments, programmatic)
+
+
+def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, programmatic: bool = False) -> Launch:
+    """out float32 [n_rows * n_out] = the first n_rows rows of x times the matrix."""
+    if n_rows <= rows.MOST_ROWS:
+        shape = Shape(rows.grid_of(weights.n_out, 1), rows.THREADS, rows.shared_bytes(weights.type_id))
+        kernel = rows.dense_rows(weights.type_id, n_rows, device.target)
+        sizes = (np.int64(weights.row_bytes), np.int32(weights.n_groups), np.int32(weights.n_out))
+        return Launch(device, kernel, shape, (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
+    return dense_tiled(device, weights, x, n_rows, out, WINDOW if n_rows <= WINDOW_ROWS else CHUNK, programmatic)
+
+
+def dense_tiled(
+    device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, tile: Tile, programmatic: bool = False
+) -> Launch:
+    """As `dense`, on tensor cores with a given tiling."""
+    grid = (-(-weights.n_out // tile.n_outputs), -(-n_rows // tile.n_rows))
+    shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
+    sizes = (np.int64(weights.row_bytes), np.int32(weights.n_groups), np.int32(weights.n_out), np.int32(n_rows))
+    kernel = dense_tiles(weights.type_id, tile, device.target)
+    return Launch(device, kernel, shape, (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
+
+
+def _expert_sizes(weights: Packed) -> tuple:
+    return np.int64(weights.expert_bytes), np.int64(weights.row_bytes), np.int32(weights.n_groups), np.int32(weights.n_out)
+
+
+def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, per_pass: int = 1, programmatic: bool = False) -> Launch:
+    """out float32 [entries * n_out]: every entry's product with its expert's matrix, for windows (few entries an expert)."""
+    shape = Shape(
+        rows.grid_of(weights.n_out, min(lists.most_experts, lists.most_entries)), rows.THREADS, rows.shared_bytes(weights.type_id)
+    )
+    arguments = (weights.raw, *_expert_sizes(weights), lists.n_listed, lists.experts, lists.starts, lists.entry_rows)
+    kernel = rows.expert_rows(weights.type_id, per_pass, device.target)
+    return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
+
+
+def plan(device: CudaDevice, lists: Lists, programmatic: bool = False) -> Launch:
+    """Cut the listed experts' entries into tiles for `listed_tiled`."""
+    arguments = (np.int32(CHUNK.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
+    return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
+
+
+def listed_tiled(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False) -> Launch:
+    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists."""
+    grid = (-(-weights.n_out // CHUNK.n_outputs), lists.most_tiles)
+    shape = Shape(grid, CHUNK.n_threads, layout_of(weights.type_id, CHUNK).shared_bytes)
+    arguments = (
+        weights.raw, *_expert_sizes(weights), lists.n_tiles, lists.tile_listed, lists.tile_first, lists.experts, lists.starts,
+        lists.entry_rows,
+    )
+    kernel = expert_tiles(weights.type_id, CHUNK, device.target)
+    return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
+
+
+LONG_ROW = 1024
+"""Columns from which a block of the float kernel takes one output instead of four."""
+
+
+def floats(
+    device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False
+) -> Launch:
+    """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size])."""
+    if n_in % 4:
+        raise DeviceError(f"a float product of {n_in} columns", "kernels read four at a time", "use a multiple of 4")
+    sizes = (np.int32(n_in), np.int32(n_out))
+    if n_rows <= float_rows.MOST_ROWS:
+        per_block = 1 if n_in >= LONG_ROW else 4
+        kernel = float_rows.float_rows(type_name, n_rows, per_block, device.target)
+        shape = Shape(
+            (-(-n_out // per_block), 1), float_rows.THREADS_PER_OUTPUT * per_block,
+            float_rows.shared_bytes(type_name, n_in, n_rows, per_block),
+        )
+        pitch = np.int32(float_rows.row_pitch(type_name, n_in))
+        return Launch(device, kernel, shape, (weights, *sizes, pitch, x, out), programmatic)
+    kernel = float_tiles.float_tiles(type_name, device.target)
+    grid = (-(-n_out // float_tiles.OUTPUTS_PER_BLOCK), -(-n_rows // float_tiles.SIDE))
+    values = weights.view(np.float32) if type_name == "F32" else weights
+    shape = Shape(grid, float_tiles.THREADS, float_tiles.SHARED_BYTES)
+    return Launch(device, kernel, shape, (values, *sizes, np.int32(n_rows), x, out), programmatic)

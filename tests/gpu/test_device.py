@@ -1,0 +1,90 @@
+"""Memory, launches and graphs of a card."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from strata.errors import DeviceError, DeviceMemoryError
+from strata.formats.table import FORMATS
+from tests.gpu.support import assert_same_bits, coded_on_host, dense_on_host, packed_weights, random_rows
+
+
+def test_a_card_that_is_not_there_is_refused_with_the_reason():
+    from strata.cuda.device import CudaDevice
+
+    with pytest.raises(DeviceError, match="cards"):
+        CudaDevice(99)
+
+
+def test_running_out_of_memory_names_what_was_asked_for_and_takes_nothing(card):
+    before = dict(card.taken)
+    with pytest.raises(DeviceMemoryError) as caught:
+        card.empty("a buffer as large as two cards", 2 * card.card.total_bytes, np.uint8)
+    assert caught.value.asked_bytes >= 2 * card.card.total_bytes and caught.value.free_bytes > 0
+    assert card.taken == before
+
+
+def test_predicted_and_reported_memory_agree_and_nothing_leaks():
+    from strata.cuda.device import CudaDevice
+
+    device = CudaDevice(0)
+    arrays = [device.empty("arrays", 3_000_000 + 4096 * i, np.float32) for i in range(40)]
+    memory = device.memory()
+    assert abs(memory.taken_bytes - memory.reported_bytes) <= 0.03 * memory.taken_bytes + (4 << 20)
+    del arrays
+    gc.collect()
+    device.give_back("arrays")
+    for _ in range(1000):
+        device.zeros("session", 50_000, np.float32)
+        device.give_back("session")
+    gc.collect()
+    assert device.memory().reported_bytes <= 4 << 20
+    device.close()
+
+
+def test_a_graph_replays_and_is_rebuilt_when_a_buffer_moved(card, control):
+    from strata.cuda.graphs import GraphTable
+    from strata.cuda.products import Packed, code, dense, make_coded
+
+    form, n_out, n_in = FORMATS[12], 64, 512
+    raw = packed_weights(form, 1, n_out, n_in)
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
+    coded, x_on_card = make_coded(card, "codes", 2, n_in), card.empty("x", 2 * n_in, np.float32)
+    table = GraphTable(card)
+    outs = [card.empty("out", 2 * n_out, np.float32) for _ in range(2)]
+    for step in range(6):
+        x = random_rows(step, 2, n_in)
+        x_on_card.copy_to_device(x.reshape(-1))
+        out = outs[step // 3]
+        launches = (code(card, x_on_card, coded, 2), dense(card, weights, coded, 2, out))
+        table.run("two rows", launches)
+        card.synchronise()
+        wanted = dense_on_host(control, form, raw, n_out, coded_on_host(control, x))
+        assert_same_bits(f"step {step}", out.copy_to_host().reshape(2, n_out), wanted)
+    assert (table.n_captures, table.n_replays) == (2, 6)
+    table.clear()
+
+
+def test_programmatic_launches_give_the_same_bits(card, control):
+    from strata.cuda.graphs import Graph
+    from strata.cuda.products import Packed, code, dense, make_coded
+
+    form, n_out, n_in, n_rows = FORMATS[12], 2560, 2560, 3
+    raw = packed_weights(form, 1, n_out, n_in)
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
+    x = np.random.default_rng(2).standard_normal((n_rows, n_in)).astype(np.float32)
+    coded, x_on_card, out = make_coded(card, "codes", n_rows, n_in), card.upload("x", x.reshape(-1)), card.empty("out", n_rows * n_out, np.float32)
+    launches = []
+    wanted = x
+    for _ in range(3):
+        launches += [code(card, x_on_card if not launches else out, coded, n_rows, programmatic=True),
+                     dense(card, weights, coded, n_rows, out, programmatic=True)]
+        wanted = dense_on_host(control, form, raw, n_out, coded_on_host(control, wanted))
+    assert np.isfinite(wanted).all()
+    graph = Graph(card, launches)
+    for _ in range(20):
+        graph.replay()
+        card.synchronise()
+        assert_same_bits("three products in a row", out.copy_to_host().reshape(n_rows, n_out), wanted)
+    graph.close()

@@ -1,0 +1,154 @@
+"""Every product kernel on a card against the host, bit by bit, at the row counts where kernels elsewhere change their order."""
+
+import numpy as np
+import pytest
+
+from strata.formats.table import FORMATS
+from tests.gpu.support import (
+    GuardedOutput, ROW_COUNTS, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, folded_bits, packed_weights,
+    product_on_host, random_float_weights, random_rows, turned,
+)
+
+ALL = tuple(FORMATS.values())
+
+
+def uploaded(card, coded):
+    from strata.cuda.products import Coded
+
+    n_rows, n = coded.codes.shape
+    return Coded(
+        card.upload("codes", coded.codes.reshape(-1)), card.upload("codes", turned(coded.codes).reshape(-1)),
+        card.upload("codes", coded.scales.reshape(-1)), card.upload("codes", coded.sums.reshape(-1)), n_rows, n,
+    )
+
+
+def width(form) -> int:
+    """Columns: not a whole number of 256-weight units where the format allows it."""
+    return 768 if form.block_weights == 256 else 704
+
+
+@pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
+def test_a_dense_product_has_the_bits_of_the_host_at_every_row_count(form, card, control):
+    from strata.cuda.products import Packed, dense
+
+    n_out, n_in = 83, width(form)
+    raw = packed_weights(form, 1, n_out, n_in)
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
+    coded = coded_on_host(control, random_rows(2, max(ROW_COUNTS), n_in))
+    wanted = dense_on_host(control, form, raw, n_out, coded)
+    x = uploaded(card, coded)
+    for n_rows in ROW_COUNTS:
+        out = GuardedOutput(card, n_rows * n_out)
+        dense(card, weights, x, n_rows, out.inside).go()
+        card.synchronise()
+        assert_same_bits(f"{form.name}, {n_rows} rows", out.read((n_rows, n_out)), wanted[:n_rows])
+
+
+@pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
+def test_every_tiling_gives_the_same_bits(form, card, control):
+    from strata.cuda.products import Packed, dense_tiled
+    from strata.cuda.tiles import CHUNK, WINDOW, Tile
+
+    n_out, n_in = 150, width(form)
+    raw = packed_weights(form, 3, n_out, n_in)
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
+    coded = coded_on_host(control, random_rows(4, 130, n_in))
+    wanted = dense_on_host(control, form, raw, n_out, coded)
+    x = uploaded(card, coded)
+    for tile in (WINDOW, CHUNK, Tile(2, 4, 2, 1, 3, 1)):
+        for n_rows in (1, 6, 130):
+            out = GuardedOutput(card, n_rows * n_out)
+            dense_tiled(card, weights, x, n_rows, out.inside, tile).go()
+            card.synchronise()
+            assert_same_bits(f"{form.name}, {tile}, {n_rows} rows", out.read((n_rows, n_out)), wanted[:n_rows])
+
+
+def lists_on_card(card, experts, starts, entry_rows, spare: int):
+    """Lists with room for `spare` more experts, filled with numbers that would be wrong to use."""
+    from strata.cuda.products import make_lists
+
+    lists = make_lists(card, "lists", len(experts) + spare, len(entry_rows) + spare)
+    for array, values in ((lists.experts, experts), (lists.starts, starts), (lists.entry_rows, entry_rows)):
+        whole = np.full(array.size, 1 << 20, np.int32)
+        whole[: len(values)] = values
+        array.copy_to_device(whole)
+    lists.n_listed.copy_to_device(np.array([len(experts)], np.int32))
+    return lists
+
+
+@pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
+def test_listed_experts_have_the_bits_of_the_host(form, card, control):
+    from strata.cuda.products import Packed, listed, listed_tiled, plan
+
+    n_out, n_in, n_rows = 70, width(form), 150
+    raw = packed_weights(form, 5, n_out, n_in, n_experts=6)
+    row_bytes = n_in // form.block_weights * form.block_bytes
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in, expert_bytes=n_out * row_bytes)
+    coded = coded_on_host(control, random_rows(6, n_rows, n_in))
+    experts, starts = [5, 0, 2, 3], [0, 1, 3, 8, 150]
+    entry_rows = np.random.default_rng(7).permutation(n_rows)
+    wanted = product_on_host(control, form, raw, n_out, coded, experts, starts, entry_rows)
+    x, lists = uploaded(card, coded), lists_on_card(card, experts, starts, entry_rows, 3)
+    for per_pass in (1, 2, 4):
+        out = GuardedOutput(card, n_rows * n_out)
+        listed(card, weights, x, lists, out.inside, per_pass).go()
+        card.synchronise()
+        assert_same_bits(f"{form.name}, {per_pass} a pass", out.read((n_rows, n_out)), wanted)
+    out = GuardedOutput(card, n_rows * n_out)
+    plan(card, lists).go()
+    listed_tiled(card, weights, x, lists, out.inside).go()
+    card.synchronise()
+    assert_same_bits(f"{form.name}, tiles", out.read((n_rows, n_out)), wanted)
+
+
+@pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
+@pytest.mark.parametrize("n_in", [64, 320, 1284, 2560])
+def test_a_float_product_has_the_bits_of_the_host_at_every_row_count(type_name, n_in, card, control):
+    from strata.cuda.products import floats
+
+    n_out = 37
+    weights = random_float_weights(type_name, 8, n_out, n_in)
+    x = random_rows(9, max(ROW_COUNTS), n_in)
+    wanted = floats_on_host(control, type_name, weights, x)
+    placed, rows = card.upload("weights", weights.reshape(-1).view(np.uint8)), card.upload("rows", x.reshape(-1))
+    for n_rows in ROW_COUNTS:
+        out = GuardedOutput(card, n_rows * n_out)
+        floats(card, type_name, placed, n_in, n_out, rows, n_rows, out.inside).go()
+        card.synchronise()
+        assert_same_bits(f"{type_name}, {n_in} columns, {n_rows} rows", out.read((n_rows, n_out)), wanted[:n_rows])
+
+
+@pytest.mark.parametrize("span", [32, 256])
+def test_coding_has_the_bits_of_the_host(span, card, control):
+    from strata.cuda.products import code, make_coded
+
+    for n_rows in ROW_COUNTS:
+        x = random_rows(10 + n_rows, n_rows, 640)
+        x[0, :32] = np.float32(1e-31)
+        x[0, 32:64] = np.float32(-0.0)
+        wanted = coded_on_host(control, x, span)
+        coded = make_coded(card, "codes", n_rows, 640)
+        spans = None if span == 32 else card.upload("spans", np.full(n_rows, span, np.int32))
+        code(card, card.upload("x", x.reshape(-1)), coded, n_rows, spans).go()
+        card.synchronise()
+        assert np.array_equal(coded.codes.copy_to_host().reshape(n_rows, -1), wanted.codes)
+        assert np.array_equal(coded.turned.copy_to_host().reshape(n_rows, -1), turned(wanted.codes))
+        assert np.array_equal(coded.sums.copy_to_host().reshape(n_rows, -1), wanted.sums)
+        assert_same_bits(f"scales of {n_rows} rows", coded.scales.copy_to_host().reshape(n_rows, -1), wanted.scales)
+
+
+def test_a_changed_code_changes_the_bits(card, control):
+    """The comparison can fail: one code of one row moved by one."""
+    from strata.cuda.products import Packed, dense
+
+    form, n_out, n_in = FORMATS[12], 40, 512
+    raw = packed_weights(form, 11, n_out, n_in)
+    coded = coded_on_host(control, random_rows(12, 2, n_in))
+    wanted = dense_on_host(control, form, raw, n_out, coded)
+    coded.codes[1, 100] += 1 if coded.codes[1, 100] < 127 else -1
+    out = GuardedOutput(card, 2 * n_out)
+    dense(card, Packed(card.upload("weights", raw), form.type_id, n_out, n_in), uploaded(card, coded), 2, out.inside).go()
+    card.synchronise()
+    got = out.read((2, n_out))
+    assert_same_bits("the other row", got[:1], wanted[:1])
+    assert (folded_bits(got[1]) != folded_bits(wanted[1])).any()

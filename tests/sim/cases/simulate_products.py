@@ -1,0 +1,87 @@
+"""Product kernels at toy sizes: every kind of unpacking, ragged tails, rows and outputs beyond the end, guard bands."""
+
+import numpy as np
+import pytest
+
+from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
+from strata.cuda.tiles import WINDOW, Tile
+from strata.formats.table import by_name
+from tests.gpu.support import (
+    GuardedOutput, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, packed_weights, product_on_host,
+    random_float_weights, random_rows, turned,
+)
+
+SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1)
+
+
+def uploaded(card, coded):
+    n_rows, n = coded.codes.shape
+    arrays = (coded.codes, turned(coded.codes), coded.scales, coded.sums)
+    return Coded(*(card.upload("codes", a.reshape(-1)) for a in arrays), n_rows, n)
+
+
+@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 768), ("Q2_0", 320), ("Q8_0", 1120), ("Q6_K", 256), ("IQ2_S", 512), ("Q5_1", 96)])
+@pytest.mark.parametrize("n_rows", [1, 3])
+def test_few_rows(name, n_in, n_rows, card, control):
+    form, n_out = by_name(name), 18
+    raw = packed_weights(form, 1, n_out, n_in)
+    coded = coded_on_host(control, random_rows(2, n_rows, n_in))
+    out = GuardedOutput(card, n_rows * n_out)
+    dense(card, Packed(card.upload("weights", raw), form.type_id, n_out, n_in), uploaded(card, coded), n_rows, out.inside).go()
+    assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
+
+
+@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320), ("Q8_0", 288), ("Q3_K", 256)])
+@pytest.mark.parametrize(("tile", "n_rows"), [(WINDOW, 5), (SMALL_TILE, 17)])
+def test_tiles(name, n_in, tile, n_rows, card, control):
+    form, n_out = by_name(name), 18
+    raw = packed_weights(form, 3, n_out, n_in)
+    coded = coded_on_host(control, random_rows(4, n_rows, n_in))
+    out = GuardedOutput(card, n_rows * n_out)
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
+    dense_tiled(card, weights, uploaded(card, coded), n_rows, out.inside, tile).go()
+    assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
+
+
+def test_listed_experts(card, control):
+    form, n_out, n_in = by_name("Q5_K"), 17, 256
+    raw = packed_weights(form, 5, n_out, n_in, n_experts=3)
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in, expert_bytes=n_out * form.block_bytes)
+    coded = coded_on_host(control, random_rows(6, 4, n_in))
+    experts, starts, entry_rows = [2, 0], [0, 3, 4], [0, 2, 1, 3]
+    lists = make_lists(card, "lists", 3, 4)
+    for array, values in ((lists.experts, experts), (lists.starts, starts), (lists.entry_rows, entry_rows), (lists.n_listed, [2])):
+        array[: len(values)] = np.array(values, np.int32)
+    wanted = product_on_host(control, form, raw, n_out, coded, experts, starts, entry_rows)
+    x = uploaded(card, coded)
+    for per_pass in (1, 2):
+        out = GuardedOutput(card, 4 * n_out)
+        listed(card, weights, x, lists, out.inside, per_pass).go()
+        assert_same_bits(f"{per_pass} a pass", out.read((4, n_out)), wanted)
+    out = GuardedOutput(card, 4 * n_out)
+    plan(card, lists).go()
+    listed_tiled(card, weights, x, lists, out.inside).go()
+    assert_same_bits("tiles", out.read((4, n_out)), wanted)
+
+
+@pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
+@pytest.mark.parametrize(("n_in", "n_rows"), [(64, 2), (1284, 3), (324, 9)])
+def test_float_products(type_name, n_in, n_rows, card, control):
+    n_out = 5
+    weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)
+    out = GuardedOutput(card, n_rows * n_out)
+    placed = card.upload("weights", weights.reshape(-1).view(np.uint8))
+    floats(card, type_name, placed, n_in, n_out, card.upload("x", x.reshape(-1)), n_rows, out.inside).go()
+    assert_same_bits(type_name, out.read((n_rows, n_out)), floats_on_host(control, type_name, weights, x))
+
+
+@pytest.mark.parametrize("span", [32, 256])
+def test_coding(span, card, control):
+    x = random_rows(10, 3, 320)
+    wanted, coded = coded_on_host(control, x, span), make_coded(card, "codes", 3, 320)
+    spans = None if span == 32 else card.upload("spans", np.full(3, span, np.int32))
+    code(card, card.upload("x", x.reshape(-1)), coded, 3, spans).go()
+    assert np.array_equal(coded.codes.copy_to_host().reshape(3, -1), wanted.codes)
+    assert np.array_equal(coded.turned.copy_to_host().reshape(3, -1), turned(wanted.codes))
+    assert np.array_equal(coded.sums.copy_to_host().reshape(3, -1), wanted.sums)
+    assert_same_bits("scales", coded.scales.copy_to_host().reshape(3, -1), wanted.scales)

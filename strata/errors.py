@@ -49,3 +49,10 @@ class RequestError(StrataError):
 
 class PlantedFault(StrataError):
     """Raised only by a fault that the harness planted on purpose."""
+
+
+class SeenEnough(StrataError):
+    """Raised by a probe to end a run whose rest it does not need."""
+
+    def __init__(self) -> None:
+        super().__init__("the run", "a probe has seen all that it wanted", "nothing is wrong: whoever attached it goes on")

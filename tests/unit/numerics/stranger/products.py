@@ -36,12 +36,13 @@ def coded(name: str, rows, coded_x, n_lanes: int = 8) -> np.ndarray:
 
 
 def wide(name: str, rows, x) -> np.ndarray:
-    """Float32 rows times a quantised matrix, mode `wide`."""
+    """Float32 rows times a quantised matrix, mode `wide`: 8 lanes of 32 weights advance side by side."""
     values = decode_rows(name, rows).values(has_offset(name)).reshape(rows.shape[0], -1)
     lanes = np.zeros((x.shape[0], rows.shape[0], 8), F32)
-    for i in range(x.shape[1]):
-        lane = lanes[:, :, i // 32 % 8]
-        lane[...] = fma(values[:, i], x[:, i, None], lane)
+    for at in range(0, x.shape[1], 256):
+        w, a = (part[:, at : at + 256].reshape(len(part), -1, 32) for part in (values, np.asarray(x, F32)))
+        for i in range(32):
+            lanes[:, :, : w.shape[1]] = fma(w[None, :, :, i], a[:, None, :, i], lanes[:, :, : w.shape[1]])
     return tree(lanes)
 
 

@@ -20,6 +20,7 @@ VENV = ROOT / ".venv"
 OLDEST = (3, 11)
 CANNOT = 2
 """Exit code where nothing could be judged."""
+COMMANDS = ("run", "test")
 USAGE = "usage: python3 -m harness.fresh run|test [--with EXTRA] [arguments]"
 
 
@@ -29,7 +30,7 @@ class CannotInstall(Exception):
 
 def main(argv):
     """Install what the command needs and become it; returns an exit code only where that fails."""
-    if not argv or argv[0] not in ("run", "test"):
+    if not argv or argv[0] not in COMMANDS:
         print(USAGE, file=sys.stderr)
         return CANNOT
     command, arguments = argv[0], argv[1:]

@@ -41,11 +41,13 @@ def new_stranger(mode: str, kv: str) -> Stranger:
     return Stranger(tensors, replace(config, selected_width=TOP_K + config.index_block - 1), mode, kv)
 
 
-def new_executor(mode: str, kv: str, n_slots: int = 2, n_threads: int = 1, context: int = CONTEXT) -> HostExecutor:
-    """All layers on one device; close `executor.device` afterwards."""
+def new_executor(
+    mode: str, kv: str, n_slots: int = 2, n_threads: int = 1, context: int = CONTEXT, last: int | None = None
+) -> HostExecutor:
+    """Layers 0 .. last-1, or all of them, on one device; close `executor.device` afterwards."""
     model = engine_model()
     config = replace(model.config, indexer_top_k=TOP_K)
-    placed = place_stage(model.weights, config, 0, config.n_layers)
+    placed = place_stage(model.weights, config, 0, last or config.n_layers)
     return HostExecutor(HostDevice("host:0", None, n_threads), config, placed, MODES[mode], kv, n_slots, context)
 
 
@@ -67,7 +69,9 @@ def run_points(executor: HostExecutor, window: Window) -> list[Point]:
         y = executor.moe(index, mixed)
         executor.write_streams(index, "moe", residual, y, inject)
         seen += [("moe", index, y), ("residual", index, residual.copy())]
-    return [*seen, ("logits", -1, executor.head(residual))]
+    if executor.placed.output is not None:
+        seen.append(("logits", -1, executor.head(residual)))
+    return seen
 
 
 def one_slot(tokens, start: int = 0, slot: int = 1, keep: bool = True) -> Window:

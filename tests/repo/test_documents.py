@@ -51,7 +51,8 @@ def test_links_between_documents_lead_somewhere(document):
 
 def test_the_readme_maps_every_room():
     text = README.read_text(encoding="utf-8")
-    rooms = {"/".join(module.name.split(".")[:2]) for module in modules("strata", "harness") if len(module.path.parts) > 2}
+    filled = [module for module in modules("strata", "harness") if module.tree.body and len(module.path.parts) > 2]
+    rooms = {"/".join(module.name.split(".")[:2]) for module in filled}
     assert [room for room in sorted(rooms) if f"`{room}/`" not in text] == []
 
 

@@ -1,7 +1,9 @@
 """docs/NUMERICS.md against the code: constants, tables and test vectors, for the stranger's and the engine's arithmetic."""
 
+import fnmatch
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,9 @@ from tests.unit.numerics.stranger.arithmetic import fma, saturated_half
 from tests.unit.numerics.stranger.rotary import table_row
 from tests.unit.numerics.stranger.sums import codes as plain_codes
 from tests.unit.numerics.stranger.sums import dot, inverse_l2, inverse_rms
+from tests.unit.numerics.stranger.tensors import Tensors
+
+FIXTURE = Path(__file__).resolve().parents[3] / "fixtures" / "strata-mini-mix"
 
 
 def floats(words) -> np.ndarray:
@@ -163,3 +168,18 @@ def test_the_sequence_is_what_the_document_says():
 def test_missing_vectors_are_an_error():
     with pytest.raises(LookupError, match="vectors=nothing"):
         vectors("nothing")
+
+
+def test_every_name_of_a_tensor_or_key_in_the_document_is_one_of_the_model():
+    rows = re.search(r"^\| here \|.*?\n\n", text(), re.MULTILINE | re.DOTALL).group()
+    names = re.findall(r"`([\w.*]+)`", "".join(row.split("|")[2] for row in rows.splitlines() if row))
+    tensors = Tensors(sorted(FIXTURE.glob("*.gguf")))
+    known = {re.sub(r"^blk\.\d+\.|\.weight$", "", name) for name in tensors.names()} | set(tensors.keys)
+    assert len(names) > 50 and [name for name in names if not fnmatch.filter(known, name)] == []
+
+
+def test_every_block_of_vectors_is_read_by_a_test():
+    names = re.findall(r"^```vectors ([\w-]+) ", text(), re.MULTILINE)
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[1].glob("*/test_*.py"))
+    assert len(names) == len(set(names)) >= 15
+    assert [name for name in names if f'vectors("{name}")' not in tests] == []

@@ -31,6 +31,9 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return name in self._rows
 
+    def names(self) -> list[str]:
+        return list(self._rows)
+
     def vector(self, name: str) -> np.ndarray:
         """A float tensor widened to float32."""
         kind, rows = self._rows[name]

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from strata.batch.conversation import Conversation
+from strata.batch.counters import DRAFT_COUNTERS
 from strata.batch.draft_settings import BATCH_ROWS, DraftSettings
 from strata.rows import Window, WindowCosts
 from strata.windows.contract import DraftLayer
-from strata.windows.proposals import NOTHING, SOURCES, Proposal
+from strata.windows.proposals import NOTHING, Proposal
 from strata.windows.suffix import SuffixIndex
 from strata.windows.widths import WidthPolicy
 
@@ -38,9 +39,8 @@ class Drafter:
         self._settings, self._layer, self._counters = settings, layer, counters
         self._costs = layer.costs if layer is not None else SUFFIX_COSTS
         self._memories: dict[int, _Memory] = {}
-        for source in SOURCES:
-            counters[f"{source}_offered"] += 0
-            counters[f"{source}_accepted"] += 0
+        for name in DRAFT_COUNTERS:
+            counters[name] += 0
 
     def wants_cells(self, is_alone: bool) -> bool:
         """Whether a window's rows should become cells of the draft layer."""

@@ -22,11 +22,11 @@ def model():
 
 @pytest.fixture(scope="session")
 def prompts():
-    """Token ids of held-out prompts by kind: the first of each, cut to 120 tokens (edits whole)."""
+    """Token ids of held-out prompts by kind: the first of each, cut to 64 tokens (edits whole)."""
     chosen = {}
     for prompt in json.loads((FIXTURE / "prompts.json").read_text()):
         ids = tuple(prompt["ids"])
-        chosen.setdefault(prompt["kind"], ids if prompt["kind"] == "edit" and len(ids) < CONTEXT - 80 else ids[:120])
+        chosen.setdefault(prompt["kind"], ids if prompt["kind"] == "edit" and len(ids) < CONTEXT - 80 else ids[:64])
     return chosen
 
 

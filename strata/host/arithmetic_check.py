@@ -22,7 +22,7 @@ from strata.numerics.control_word import PROBE, faults_here, refusal
 from strata.numerics.cpu import jit, kernel
 
 LOG = logging.getLogger(__name__)
-PATIENCE_NS = 200_000_000
+PATIENCE_NS = 2_000_000_000
 X86 = ("x86_64", "amd64", "i386", "i686")
 FAULTS, ARRIVED = 0, 8
 

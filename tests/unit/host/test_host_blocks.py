@@ -11,6 +11,7 @@ from tests.unit.numerics.bounds import equal_bits
 LAYERS = 4
 """Three delta nets (the n-gram table before the second) and a sparse attention."""
 GDN_LAYER, NGRAM_LAYER, QSA_LAYER = 0, 1, 3
+ROUNDS_UNTIL_WORKERS_HELPED = 50
 BLOCKS = ("gdn", "qsa", "moe", "read", "write", "ngram")
 
 
@@ -60,9 +61,12 @@ def test_no_row_count_changes_a_row(n, executor, widest):
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_no_thread_count_changes_a_bit(n_threads, widest):
     executor = stage(n_threads=n_threads)
-    for (name, layer, values), (_, _, expected) in zip(points(executor, tokens_of(MOST_ROWS)), widest, strict=True):
-        assert equal_bits(values, expected), (name, layer)
-    assert sum(executor.device.team.n_pieces_by_workers) > 0
+    for _ in range(ROUNDS_UNTIL_WORKERS_HELPED):
+        for (name, layer, values), (_, _, expected) in zip(points(executor, tokens_of(MOST_ROWS)), widest, strict=True):
+            assert equal_bits(values, expected), (name, layer)
+        if all(executor.device.team.n_pieces_by_workers):
+            break
+    assert all(executor.device.team.n_pieces_by_workers)
     executor.device.close()
 
 

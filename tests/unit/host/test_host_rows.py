@@ -12,6 +12,9 @@ from tests.unit.host.operation import (
 from tests.unit.numerics.bounds import relative_error
 from tests.unit.numerics.stranger.sums import dot
 
+ROUNDS_UNTIL_WORKERS_HELPED = 20
+"""One is enough unless other processes hold the cores."""
+
 every_operation = pytest.mark.parametrize("operation", ALL, ids=lambda operation: operation.name)
 
 
@@ -59,12 +62,15 @@ def test_no_neighbour_changes_a_row(operation, control):
 @pytest.mark.parametrize("n_threads", [2, 3])
 def test_no_thread_count_changes_a_bit(n_threads, control):
     with Team(n_threads) as team:
-        for operation in ALL:
-            rows = operation.inputs(MOST_ROWS)
-            found = operation.compute(team.control, **some(rows, slice(None)))
-            fault = differing(found, operation.compute(control, **some(rows, slice(None))))
-            assert fault is None, f"{operation.name}: {fault}"
-        assert sum(team.n_pieces_by_workers) > 0
+        for _ in range(ROUNDS_UNTIL_WORKERS_HELPED):
+            for operation in ALL:
+                rows = operation.inputs(MOST_ROWS)
+                found = operation.compute(team.control, **some(rows, slice(None)))
+                fault = differing(found, operation.compute(control, **some(rows, slice(None))))
+                assert fault is None, f"{operation.name}: {fault}"
+            if all(team.n_pieces_by_workers):
+                break
+        assert all(team.n_pieces_by_workers)
 
 
 def make_rows(generator, n):

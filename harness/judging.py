@@ -14,7 +14,7 @@ from harness.running import Runner
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
 from harness.verdicts import ERROR, CaseResult, judge
-from strata.errors import StrataError
+from strata.errors import StrataError, UsageError
 
 LOG = logging.getLogger(__name__)
 
@@ -31,9 +31,18 @@ class Selection:
 
 
 def select(suites: Sequence[Suite], scope: Scope, case_name: str | None = None) -> Selection:
-    """Build the cases of the suites, all or those called `case_name`."""
-    pairs = [(suite, case) for suite in suites for case in suite.cases(scope)]
-    return Selection(tuple(pair for pair in pairs if case_name in (None, pair[1].name)))
+    """Build the cases of the suites, all or those called `case_name`; raises UsageError where there is none."""
+    pairs: list[tuple[Suite, Case]] = []
+    for suite in suites:
+        cases = suite.cases(scope)
+        if not cases:
+            raise UsageError(f"suite={suite.name}", "it has no case with these options", "give it more devices, or leave it out with --suite")
+        pairs += [(suite, case) for case in cases]
+    chosen = tuple(pair for pair in pairs if case_name in (None, pair[1].name))
+    if not chosen:
+        known = ", ".join(dict.fromkeys(case.name for _, case in pairs))
+        raise UsageError(f"case={case_name}", "no suite that was chosen has such a case", f"use one of {known}")
+    return Selection(chosen)
 
 
 def check(selection: Selection, runner: Runner) -> None:

@@ -4,6 +4,7 @@ It joins the user's options with the model's dimensions and the prompts, and dec
 what CI runs in minutes, level 2 takes every prompt whole.  Does not know: suites, engines.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,15 +22,18 @@ PROMPTS = MODEL / "prompts.json"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much a level runs: conversations, tokens of each, prompt tokens kept (0: all; `deep` for one of them)."""
+    """How much a level runs: tokens of each conversation; prompt tokens kept (0: all), `deep` for one that is long.
 
-    n_items: int
+    `all_items`: cases take every prompt, however few would do.
+    """
+
     max_new: int
     prompt: int
     deep: int
+    all_items: bool
 
 
-SIZES = {1: Size(n_items=8, max_new=40, prompt=64, deep=288), 2: Size(n_items=32, max_new=150, prompt=0, deep=0)}
+SIZES = {1: Size(max_new=24, prompt=32, deep=272, all_items=False), 2: Size(max_new=150, prompt=0, deep=0, all_items=True)}
 """`deep` is past the fixture's selection width (259 cells), so that attention chooses among blocks."""
 
 
@@ -55,14 +59,24 @@ class Scope:
         asked = {name: getattr(self.options, name) for name in ("devices", "layer_split", "split_device", "rounding", "prefill", "kv", "context", "threads")}
         return EngineSettings(**{**{name: value for name, value in asked.items() if value is not None}, **changes})
 
-    def workload(self, n_items: int | None = None, max_new: int | None = None) -> Workload:
-        """Return the level's conversations; the user's own prompts come as they are."""
-        n_items, max_new = n_items or self.size.n_items, self.max_new if max_new is None else max_new
-        chosen = self.prompts if self.given else mix(self.prompts, n_items, self.options.seed)
-        if not self.given and self.size.prompt:
-            deepest = max(range(len(chosen)), key=lambda i: len(chosen[i].prompt))
-            chosen = tuple(item.cut(self.size.deep if i == deepest else self.size.prompt) for i, item in enumerate(chosen))
-        return Workload(tuple(replace(item, max_new=max_new) for item in chosen))
+    def workload(self, n_items: int) -> Workload:
+        """Return n_items conversations, or more where the level wants all; the user's own prompts come as they are.
+
+        Fewer items are the first ones of more, so that reference arms are shared.
+        """
+        chosen = self.prompts
+        if not self.given:
+            chosen = mix(self.prompts, len(self.prompts) if self.size.all_items else n_items, self.options.seed)
+        return Workload(tuple(replace(item, max_new=self.max_new) for item in self._cut(chosen)))
+
+    def _cut(self, items: tuple[Item, ...]) -> Iterator[Item]:
+        """Cut prompts to the level's size, the first long one to its depth."""
+        if self.given or not self.size.prompt:
+            yield from items
+            return
+        deep = next((i for i, item in enumerate(items) if len(item.prompt) >= self.size.deep), -1)
+        for i, item in enumerate(items):
+            yield item.cut(self.size.deep if i == deep else self.size.prompt)
 
 
 def open_scope(options: Options) -> tuple[Model, Scope]:

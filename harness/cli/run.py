@@ -25,7 +25,6 @@ def execute(arguments: argparse.Namespace) -> int:
     from harness.scope import open_scope
     from harness.suites.table import suites_named
     from harness.verdicts import EXACT, collect, exit_code
-    from strata.errors import UsageError
 
     options = read_options(arguments)
     suites = suites_named(names(arguments.suite))
@@ -33,8 +32,6 @@ def execute(arguments: argparse.Namespace) -> int:
     model, scope = open_scope(options)
     runner = Runner(model)
     selection = select(suites, scope, arguments.case)
-    if not selection.cases:
-        raise UsageError(f"case={arguments.case}", "no suite that was chosen has such a case", "leave --case out to see their names")
     check(selection, runner)
     results = []
     for result in watched(judge_all(selection, runner), selection.cases):

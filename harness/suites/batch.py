@@ -10,6 +10,7 @@ from harness.suites.contract import Case, Suite
 from harness.workload import Workload
 
 COMPANY = "windows_with_company"
+ITEMS = 8
 EARLY_LENGTHS = (1, 40, 2, 7, 3, 30, 4, 8, 5, 6)
 """Tokens wanted in the case of early ends: short ones between long ones."""
 
@@ -18,10 +19,10 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     """Return the cases for 2..8 slots, or for the slots asked for."""
     slots = scope.options.batch
     widest, few = slots or 8, slots or 4
-    work = scope.workload()
+    work = scope.workload(ITEMS)
     reverse = tuple(reversed(range(len(work.items))))
     return (
-        *(_case(scope, f"slots-{n}", work, n, (COMPANY,)) for n in ([slots] if slots else range(2, 9))),
+        *(_case(scope, f"slots-{n}", scope.workload(n + 1), n, (COMPANY,)) for n in ([slots] if slots else range(2, 9))),
         *(
             _case(scope, f"late-{n}", work, n, (COMPANY, "late_admissions"), Schedule(_every(3, work)))
             for n in dict.fromkeys((few, widest))
@@ -29,7 +30,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, f"early-ends-{widest}", early(work), widest, (COMPANY, "early_ends", "windows_with_holes")),
         _case(scope, f"holes-{widest}", holes(work, widest), widest, (COMPANY, "early_ends", "windows_with_holes")),
         _case(scope, f"reverse-{few}", work, few, (COMPANY,), Schedule(_every(2, work), reverse)),
-        _case(scope, f"int8-{few}", work, few, (COMPANY,), kv=scope.options.kv or "int8"),
+        _case(scope, f"int8-{few}", scope.workload(few), few, (COMPANY,), kv=scope.options.kv or "int8"),
     )
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from harness.suites import batch
+from harness.suites import batch, chunks, pipeline, split, window
 from harness.suites.contract import Suite
 from strata.errors import UsageError
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (batch.SUITE,)}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (batch.SUITE, split.SUITE, pipeline.SUITE, window.SUITE, chunks.SUITE)}
 
 
 def suites_named(names: Iterable[str]) -> tuple[Suite, ...]:

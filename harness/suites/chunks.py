@@ -1,0 +1,66 @@
+"""Prompt chunks: a prompt read in pieces of any size gives the state, and so the answer, of one read whole.
+
+Sizes 1, 7, 32 and 256, each also with prompts of n * size + {-1, 0, 1} tokens, where an off-by-one at the border shows;
+in slots, where others decode between; and with drafts behind.
+"""
+
+from dataclasses import replace
+
+from harness.arms import Arm, Schedule
+from harness.drafts import DraftScript
+from harness.scope import Scope
+from harness.suites.contract import Case, Suite
+from harness.workload import Item, Workload
+
+SIZES = (1, 7, 32, 256)
+CHUNKED = "chunked_prompts"
+ITEMS = 4
+LARGE = 100
+WHOLE = 1 << 20
+"""Rows of a chunk that no prompt fills."""
+BORDER_TOKENS = 12
+"""Tokens wanted of each border prompt: what a wrong state would spoil shows at once."""
+
+
+def cases(scope: Scope) -> tuple[Case, ...]:
+    """Return the cases of the chunk size asked for, or of all."""
+    asked = scope.options.prefill
+    work = scope.workload(ITEMS)
+    longest = max(len(item.prompt) for item in work.items)
+    sizes = (asked,) if asked else tuple(size for size in SIZES if size < longest) or SIZES[:1]
+    found = [_case(scope, f"size-{size}", size, work) for size in sizes]
+    found += [_case(scope, f"borders-{size}", size, borders(scope, size)) for size in sizes]
+    small = sizes[min(1, len(sizes) - 1)]
+    late = Schedule(tuple(3 * i for i in range(len(work.items))))
+    in_slots = _case(scope, f"slots-size-{small}", small, work, scope.options.batch or 4)
+    drafted = _case(scope, f"drafts-size-{small}", small, work)
+    return (
+        *found,
+        replace(in_slots, right=replace(in_slots.right, schedule=late), features=(CHUNKED, "late_admissions")),
+        replace(drafted, right=replace(drafted.right, drafts=DraftScript(4, "mixed")), features=(CHUNKED, "verify_windows")),
+    )
+
+
+def borders(scope: Scope, size: int) -> Workload:
+    """Return prompts of n * size + {-1, 0, 1} tokens for n = 1 and 2 (large sizes only at level 2), cut from those that are long enough."""
+    multiples = (1, 2) if size < LARGE or scope.options.level > 1 else (1,)
+    lengths = sorted({n * size + d for n in multiples for d in (-1, 0, 1)} - {0})
+    sources = sorted(scope.prompts, key=lambda item: -len(item.prompt))
+    max_new = min(scope.max_new, BORDER_TOKENS)
+    items = [_cut(sources, i, length, max_new) for i, length in enumerate(lengths) if length <= len(sources[0].prompt)]
+    return Workload(tuple(items))
+
+
+def _cut(sources: list[Item], index: int, length: int, max_new: int) -> Item:
+    """Cut one of the prompts that are long enough, in turn."""
+    fitting = [item for item in sources if len(item.prompt) >= length]
+    item = fitting[index % len(fitting)]
+    return replace(item, label=f"{item.label}[:{length}]", prompt=item.prompt[:length], max_new=max_new)
+
+
+def _case(scope: Scope, name: str, size: int, work: Workload, slots: int = 1) -> Case:
+    whole = Arm("whole", scope.settings(prefill=WHOLE), alone=True)
+    return Case(name, work, whole, Arm(name, scope.settings(prefill=size, batch=slots)), (CHUNKED,))
+
+
+SUITE = Suite("chunks", "prompts in chunks of 1, 7, 32 and 256 tokens, and around their borders, against prompts read whole", cases)

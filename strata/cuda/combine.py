@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
+from strata.cuda.device import CudaDevice
+from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
 from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 
@@ -67,7 +69,7 @@ def combine_kernel(hidden: int, n_used: int, target: Target):
     return run
 
 
-def launch_combine(stream, target: Target, hidden: int, combined: Combined, n_rows: int, out) -> None:
+def launch_combine(device: CudaDevice, hidden: int, combined: Combined, n_rows: int, out, programmatic: bool = False) -> Launch:
     """out [rows, H] = the combined experts."""
-    grid = ((hidden + THREADS - 1) // THREADS, n_rows)
-    combine_kernel(hidden, combined.n_used, target)[grid, THREADS, stream](*combined.arrays, out)
+    shape = Shape(((hidden + THREADS - 1) // THREADS, n_rows), THREADS)
+    return Launch(device, combine_kernel(hidden, combined.n_used, device.target), shape, (*combined.arrays, out), programmatic)

@@ -5,29 +5,19 @@ readers.py: byte 4 j + i of a half is its value 4 i + j), scales float32 and sum
 are `numerics.codes`; a span is 32 values.  Does not know: rows, products.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import numpy as np
 
 from strata.cuda.on_cuda import code_of, magnitude, scale_of
-from strata.cuda.seam import jit
-from strata.cuda.warps import largest_int, sum_int
+from strata.cuda.products import Coded
+from strata.cuda.seam import Target, jit
+from strata.cuda.warps import integers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CodedRows:
-    """Device arrays that a kernel fills beside its float32 output; shapes in the module's docstring."""
-
-    codes: Any
-    turned: Any
-    scales: Any
-    sums: Any
-
-    @property
-    def arrays(self) -> tuple:
-        """The four arrays in the order in which kernels take them."""
-        return self.codes, self.turned, self.scales, self.sums
+def arrays_of(coded: Coded) -> tuple:
+    """Return the four arrays in the order in which kernels take them."""
+    return coded.codes, coded.turned, coded.scales, coded.sums
 
 
 @jit
@@ -36,14 +26,24 @@ def turned_place(i):
     return (i & 16) | ((i & 3) << 2) | ((i >> 2) & 3)
 
 
-@jit
-def code_group(value, lane, place, codes, turned, scales, sums):
-    """Code the 32 values of a warp as group `place` = row * groups + group; every thread takes part."""
-    dx, inverse = scale_of(largest_int(magnitude(value)))
-    code = code_of(value, inverse)
-    total = sum_int(code)
-    at = 32 * np.int64(place)
-    codes[at + lane] = np.int8(code)
-    turned[at + turned_place(lane)] = np.int8(code)
-    if lane == 0:
-        scales[place], sums[place] = dx, total
+@cache
+def group_coder(target: Target):
+    """Return device helper `code_group(value, lane, place, codes, turned, scales, sums)`.
+
+    It codes the 32 values of a warp as group `place` = row * groups + group; every thread takes part.
+    """
+    together = integers(target)
+    largest, sum_of = together.largest, together.sum
+
+    @jit
+    def code_group(value, lane, place, codes, turned, scales, sums):
+        dx, inverse = scale_of(largest(magnitude(value)))
+        code = code_of(value, inverse)
+        total = sum_of(code)
+        at = 32 * np.int64(place)
+        codes[at + lane] = np.int8(code)
+        turned[at + turned_place(lane)] = np.int8(code)
+        if lane == 0:
+            scales[place], sums[place] = dx, total
+
+    return code_group

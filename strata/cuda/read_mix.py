@@ -7,7 +7,7 @@ t of a warp holds lanes t, t + 32, ...), and the halving tree's last five levels
 once.  After 32 / C rows each thread has one (stream, row), takes its sigmoid, and the streams meet by exchanges.  The additions
 and their order are the same whatever the number of rows.
 
-Shapes, flat: low [rows, rank] as `down` gave it; up uint16 or float32 [C * H, rank]; normed [rows, C * H]; mixed [rows, H].
+Shapes, flat: low [rows, rank] as `down` gave it; up the raw bytes (uint8) of float weights [C * H, rank]; normed [rows, C * H]; mixed [rows, H].
 Does not know: the norm, `down`, inject.
 """
 
@@ -16,10 +16,14 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from strata.cuda.group_codes import CodedRows, code_group
+from strata.cuda.device import CudaDevice
+from strata.cuda.group_codes import arrays_of, group_coder
+from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid, silu
+from strata.cuda.products import Coded
 from strata.cuda.seam import (
-    Target, add, brain, div, exchange_float, fma, half, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency,
+    Target, add, brain, div, exchange_float, fma, from_bits, half, jit, kernel, launch_dependents, load_u16, load_word, mul,
+    shuffle_float, wait_for_dependency,
 )
 from strata.cuda.shapes import require
 from strata.model.config import ModelConfig
@@ -38,21 +42,22 @@ LARGEST_RANK = 512
 
 
 @jit
-def _from_brain(word):
-    return brain(np.uint32(word))
+def _brain_at(raw, at):
+    return brain(load_u16(raw, at))
 
 
 @jit
-def _from_half(word):
-    return half(np.uint32(word))
+def _half_at(raw, at):
+    return half(load_u16(raw, at))
 
 
 @jit
-def _from_float(value):
-    return value
+def _float_at(raw, at):
+    return from_bits(np.int32(load_word(raw, at)))
 
 
-WIDEN = {"BF16": _from_brain, "F16": _from_half, "F32": _from_float}
+VALUE_AT = {"BF16": (_brain_at, 2), "F16": (_half_at, 2), "F32": (_float_at, 4)}
+"""By type name: `value(raw, byte)`, and bytes per value."""
 
 
 def _stream_sums(n_streams):
@@ -107,21 +112,22 @@ def _in_thread_tree():
 @cache
 def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, target: Target):
     """Return kernel(low, up, normed, n_rows, mixed, codes, turned, scales, sums); grid (H / 32, rows / ROWS), THREADS threads."""
-    widen, tree, stream_sums = WIDEN[type_name], _in_thread_tree(), _stream_sums(n_streams)
+    (value_at, value_bytes), tree, stream_sums = VALUE_AT[type_name], _in_thread_tree(), _stream_sums(n_streams)
     per_thread = (rank + 31) // 32
     n_weights = n_streams * per_thread
     at_once = 32 // n_streams
     n_low, n_mixed = ROWS * rank, ROWS * GROUP
     count = np.float32(n_streams)
+    code_group = group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @jit
     def load_weights(up, d, thread, weights):
         for c in range(n_streams):
-            row = np.int64(c * hidden + d) * rank
+            at = (np.int64(c * hidden + d) * rank + thread) * value_bytes
             for k in range(per_thread):
-                i = thread + 32 * k
-                weights[c * per_thread + k] = widen(up[row + i]) if i < rank else ZERO
+                inside = 32 * k + 31 < rank or thread + 32 * k < rank
+                weights[c * per_thread + k] = value_at(up, at + 32 * k * value_bytes) if inside else ZERO
 
     @jit
     def lane_sums(weights, c, low, at, thread, partial):
@@ -129,9 +135,9 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
         for j in range(LANES):
             partial[j] = ZERO
         for k in range(per_thread):
-            i = thread + 32 * k
-            if i < rank:
-                partial[k % LANES] = fma(weights[c * per_thread + k], low[at + i], partial[k % LANES])
+            if 32 * k + 31 < rank or thread + 32 * k < rank:
+                x = from_bits(np.int32(load_word(low, 4 * (at + thread + 32 * k))))
+                partial[k % LANES] = fma(weights[c * per_thread + k], x, partial[k % LANES])
 
     @jit
     def mix_of(logit, normed, row, c, d, r):
@@ -156,6 +162,7 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
         group, first_row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y) * ROWS
         n_here = min(np.int32(ROWS), np.int32(n_rows - first_row))
         c, r = thread // at_once, thread % at_once
+        load_weights(up, group * GROUP + warp * VALUES_PER_WARP, thread, weights)
         wait_before()
         for i in range(np.int32(cuda.threadIdx.x), n_here * rank, THREADS):
             gated[i] = silu(div(low[np.int64(first_row) * rank + i], count))
@@ -163,7 +170,8 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
         for v in range(VALUES_PER_WARP):
             own = warp * VALUES_PER_WARP + v
             d = group * GROUP + own
-            load_weights(up, d, thread, weights)
+            if v > 0:
+                load_weights(up, d, thread, weights)
             for begin in range(0, n_here, at_once):
                 logit = ZERO
                 for ahead in range(min(np.int32(at_once), np.int32(n_here - begin))):
@@ -189,15 +197,16 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
 def fits(config: ModelConfig, rank: int, type_name: str) -> bool:
     """Whether the fused read takes this geometry; `streams` has the kernels for all others."""
     return (
-        type_name in WIDEN and config.hidden % GROUP == 0 and config.n_streams in (1, 2, 4, 8) and rank <= LARGEST_RANK
+        type_name in VALUE_AT and config.hidden % GROUP == 0 and config.n_streams in (1, 2, 4, 8) and rank <= LARGEST_RANK
     )
 
 
 def launch_read_mix(
-    stream, target: Target, config: ModelConfig, type_name: str, low, up, rank: int, normed, n_rows: int, mixed, coded: CodedRows
-) -> None:
+    device: CudaDevice, config: ModelConfig, type_name: str, low, up, rank: int, normed, n_rows: int, mixed, coded: Coded,
+    programmatic: bool = False,
+) -> Launch:
     """mixed [rows, H] and its codes from low = down . normed, the weights of `up` and normed."""
     require(fits(config, rank, type_name), f"up {type_name} rank={rank}", "the fused read does not take it", "use launch_mix")
-    grid = (config.hidden // GROUP, (n_rows + ROWS - 1) // ROWS)
-    run = read_mix_kernel(config.hidden, config.n_streams, rank, type_name, target)
-    run[grid, THREADS, stream](low, up, normed, np.int32(n_rows), mixed, *coded.arrays)
+    shape = Shape((config.hidden // GROUP, (n_rows + ROWS - 1) // ROWS), THREADS)
+    run = read_mix_kernel(config.hidden, config.n_streams, rank, type_name, device.target)
+    return Launch(device, run, shape, (low, up, normed, np.int32(n_rows), mixed, *arrays_of(coded)), programmatic)

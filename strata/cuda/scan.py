@@ -1,66 +1,92 @@
 """The gated delta net's recurrent scan: a window's rows advance each head's memory, token by token.
 
-The order of host/gdn.py.  Eight threads hold four neighbouring columns of a head's memory M [S, S] in registers: thread l of the eight
-is lane l and has rows l, l + 8, l + 16, ...  Per token: k.M and q.M are chains in the lane, then the eight-lane tree by
+The order of host/gdn.py.  Eight threads hold four columns of a head's memory M [S, S] in registers: thread l of the eight is
+lane l and has rows l, l + 8, l + 16, ...  Per token, k.M and q.M are chains in the lane and then the eight-lane tree by
 exchanges; delta, update and read as on the host; entries below 2^-100 become +0.  k and q of the next token travel to shared
 memory while this one is computed, v and the gates to registers.
 
-A block has one head (`n_parts` = 1) or one part of its columns; columns never meet, so the split changes no bit.  `blockIdx.y`
-is the segment; a segment without rows leaves at once.  `finish` (whole heads only): the block also norms, gates and codes
-the head's output (`gdn.gate_norm`), one token at a time.
+A block has one head, or one of its `n_parts` parts: columns never meet, so the split changes no bit.  blockIdx.y is a segment
+of a layer (a replay does all layers at once); one without rows leaves at once.  The block also moves
+its share of the convolution's tail behind the rows when the memory is kept.  With `finish` (whole heads, few rows) it norms,
+gates and codes each token's output, which else a kernel of its own does.
 
-Shapes, flat: w [rows, channels]: q heads, k heads, v heads; g, beta [rows, v_heads]; memory [layers, slots, v_heads, S, S];
-first, count, slot int32 [segments]; out [rows, v_heads * S].  Does not know: convolution, projections.
+Flat shapes: w, u [layers, row_capacity, channels]; g, beta [layers, row_capacity, v_heads]; memory [layers, slots, v_heads, S, S];
+tail [layers, slots, taps - 1, channels]; first, slot, count int32 [segments]; out, z [rows, v_heads * S].
+Does not know: convolution, projections.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from numba import cuda
 
-from strata.cuda.seam import fma, jit, kernel, load_four_floats, mul, sub
+from strata.cuda.device import CudaDevice
+from strata.cuda.gdn import check, launch_gate_norm, output_gate
+from strata.cuda.group_codes import arrays_of, group_coder
+from strata.cuda.launch import Launch, Shape
+from strata.cuda.products import Coded
+from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, mul, sub, wait_for_dependency
+from strata.cuda.shapes import require
+from strata.cuda.stores import store_four_floats
 from strata.cuda.warps import sum_eight
-from strata.cuda.wide import store_four_floats
+from strata.cuda.window_tables import WindowTables
+from strata.model.config import ModelConfig
 
 ZERO = np.float32(0.0)
 SMALLEST = np.float32(2.0**-100)
 COLUMNS = 4
 """Columns of the memory per thread."""
 PAD = 4
-"""Floats between two lanes' rows of k or q in shared memory: eight 16-byte reads meet no bank twice."""
+"""Floats between two lanes' parts of k or q in shared memory: eight 16-byte reads meet no bank twice."""
+MOST_FINISHED_ROWS = 64
+"""Windows up to this many rows finish their output in the scan; wider ones split heads in two for speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanShape:
+    """Geometry and variant of a scan kernel."""
+
+    size: int
+    n_k_heads: int
+    n_v_heads: int
+    n_taps: int
+    n_parts: int
+    keep: bool
+    read: bool
+    finish: bool
+
+    @property
+    def n_threads(self) -> int:
+        return 8 * self.size // (COLUMNS * self.n_parts)
+
+    @property
+    def channels(self) -> int:
+        return (2 * self.n_k_heads + self.n_v_heads) * self.size
 
 
 @jit
-def flushed(value):
+def _flushed(value):
     """Entries below 2^-100 become +0; NaN stays."""
     return ZERO if abs(value) < SMALLEST else value
 
 
 @jit
-def advance(state, at, k, decay, d0, d1, d2, d3):
+def _advance(state, at, k, decay, d0, d1, d2, d3):
     """One row of the thread's four columns: M = k delta + g M."""
-    state[at] = flushed(fma(k, d0, mul(decay, state[at])))
-    state[at + 1] = flushed(fma(k, d1, mul(decay, state[at + 1])))
-    state[at + 2] = flushed(fma(k, d2, mul(decay, state[at + 2])))
-    state[at + 3] = flushed(fma(k, d3, mul(decay, state[at + 3])))
+    state[at] = _flushed(fma(k, d0, mul(decay, state[at])))
+    state[at + 1] = _flushed(fma(k, d1, mul(decay, state[at + 1])))
+    state[at + 2] = _flushed(fma(k, d2, mul(decay, state[at + 2])))
+    state[at + 3] = _flushed(fma(k, d3, mul(decay, state[at + 3])))
 
 
-@cache
-def scan_kernel(size: int, n_parts: int, keep: bool, read: bool):
-    n_threads = 8 * size // (COLUMNS * n_parts)
+def _column_helpers(size: int):
+    """Build the helpers on a thread's columns; `at` is where its lane's part of k or q begins."""
     rows_per_lane = size // 8
-    pitch = rows_per_lane + PAD
-    vector = 8 * pitch
-    n_staged, n_state = 4 * vector, COLUMNS * rows_per_lane
-    n_loads = (size + n_threads - 1) // n_threads
-    part_columns = size // n_parts
-
-    @jit
-    def place(i):
-        return (i & 7) * pitch + (i >> 3)
 
     @jit
     def multiply(x, at, state, sums):
+        """sums[c] = sum_i x_i M_ic in the eight-lane order."""
         for c in range(COLUMNS):
             sums[c] = ZERO
         for r in range(0, rows_per_lane, 4):
@@ -73,12 +99,90 @@ def scan_kernel(size: int, n_parts: int, keep: bool, read: bool):
         for c in range(COLUMNS):
             sums[c] = sum_eight(sums[c])
 
-    @kernel(n_threads)
-    def run(w, g, beta, memory, first, count, slot, n_slots, n_k_heads, n_v_heads, read_scale, out):
+    @jit
+    def update(x, at, state, decay, d0, d1, d2, d3):
+        for r in range(0, rows_per_lane, 4):
+            k0, k1, k2, k3 = load_four_floats(x, 4 * (at + r))
+            _advance(state, 4 * r, k0, decay, d0, d1, d2, d3)
+            _advance(state, 4 * r + 4, k1, decay, d0, d1, d2, d3)
+            _advance(state, 4 * r + 8, k2, decay, d0, d1, d2, d3)
+            _advance(state, 4 * r + 12, k3, decay, d0, d1, d2, d3)
+
+    return multiply, update
+
+
+def _memory_helpers(size: int):
+    """Build `fetch` and `store` between a thread's registers and its columns of the memory, `at` being its first value."""
+    rows_per_lane = size // 8
+
+    @jit
+    def fetch(memory, at, state):
+        for r in range(rows_per_lane):
+            state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3] = load_four_floats(memory, 4 * (at + 8 * r * size))
+
+    @jit
+    def store(memory, at, state):
+        for r in range(rows_per_lane):
+            a, b, c, d = state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3]
+            store_four_floats(memory, 4 * (at + 8 * r * size), a, b, c, d)
+
+    return fetch, store
+
+
+def _tail_mover(shape: ScanShape):
+    """Build `move(u, row, tail, slot, n, block)`: this block's channels of tail = the last rows of (tail, then n rows of u)."""
+    depth, channels, n_threads = shape.n_taps - 1, shape.channels, shape.n_threads
+    stride = shape.n_v_heads * shape.n_parts * n_threads
+
+    @jit
+    def move(u, row, tail, slot, n, block):
+        for channel in range(block * n_threads + np.int32(cuda.threadIdx.x), channels, stride):
+            base = slot * depth * channels + channel
+            for t in range(depth):
+                source = t + n
+                if source < depth:
+                    tail[base + t * channels] = tail[base + source * channels]
+                else:
+                    tail[base + t * channels] = u[(row + source - depth) * channels + channel]
+
+    return move
+
+
+@cache
+def scan_kernel(shape: ScanShape, target: Target):
+    """Return the kernel; grid (v_heads * n_parts, layers * segments), shape.n_threads threads.
+
+    kernel(w, g, beta, u, memory, tail, first, count, slot, n_segments, n_slots, row_capacity, read_scale, out, z, weight, eps,
+    gated, codes, turned, scales, sums); the last seven arrays are read and written with `finish` only.
+    """
+    size, n_parts, n_k_heads, n_v_heads = shape.size, shape.n_parts, shape.n_k_heads, shape.n_v_heads
+    keep, read, finish, channels, n_threads = shape.keep, shape.read, shape.finish, shape.channels, shape.n_threads
+    pitch = size // 8 + PAD
+    vector = 8 * pitch
+    n_staged, n_state, part_columns = 4 * vector, COLUMNS * (size // 8), size // n_parts
+    n_loads = (size + n_threads - 1) // n_threads
+    multiply, update = _column_helpers(size)
+    fetch, store = _memory_helpers(size)
+    move_tail, gated_value = _tail_mover(shape), output_gate(size)
+    code_group = group_coder(target)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @jit
+    def place(i):
+        return (i & 7) * pitch + (i >> 3)
+
+    @kernel(n_threads, 1)
+    def run(
+        w, g, beta, u, memory, tail, first, count, slot, n_segments, n_slots, row_capacity, read_scale, out, z, weight, eps,
+        gated, codes, turned, scales, sums,
+    ):
         staged = cuda.shared.array(n_staged, np.float32, alignment=16)
-        state = cuda.local.array(n_state, np.float32)
-        sums = cuda.local.array(COLUMNS, np.float32)
-        segment = np.int32(cuda.blockIdx.y)
+        result = cuda.shared.array(size, np.float32)
+        state, products = cuda.local.array(n_state, np.float32), cuda.local.array(COLUMNS, np.float32)
+        next_k, next_q = cuda.local.array(n_loads, np.float32), cuda.local.array(n_loads, np.float32)
+        go_on()
+        wait_before()
+        segment, layer = np.int32(cuda.blockIdx.y) % n_segments, np.int64(np.int32(cuda.blockIdx.y) // n_segments)
         n = count[segment]
         if n == 0:
             return
@@ -86,73 +190,120 @@ def scan_kernel(size: int, n_parts: int, keep: bool, read: bool):
         lane, group = thread & 7, thread >> 3
         h, part = np.int32(cuda.blockIdx.x) // n_parts, np.int32(cuda.blockIdx.x) % n_parts
         column = part * part_columns + group * COLUMNS
-        channels = np.int64((2 * n_k_heads + n_v_heads) * size)
-        base = ((np.int64(cuda.blockIdx.z) * n_slots + slot[segment]) * n_v_heads + h) * (size * size) + column
-        for r in range(rows_per_lane):
-            a, b, c, d = load_four_floats(memory, 4 * (base + (lane + 8 * r) * size))
-            state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3] = a, b, c, d
-        row = np.int64(first[segment])
-        k_head = h % n_k_heads
+        place_of_slot = layer * n_slots + slot[segment]
+        home = ((place_of_slot * n_v_heads + h) * size + lane) * size + column
+        fetch(memory, home, state)
+        row = layer * row_capacity + first[segment]
+        first_row = row
+        q_at = (h % n_k_heads) * size
+        k_at = n_k_heads * size + q_at
+        v_at = (2 * n_k_heads + h) * size + column
         for m in range(n_loads):
             i = thread + m * n_threads
             if i < size:
-                staged[place(i)] = w[row * channels + (n_k_heads + k_head) * size + i]
+                staged[place(i)] = w[row * channels + k_at + i]
                 if read:
-                    staged[vector + place(i)] = w[row * channels + k_head * size + i]
-        v_at = np.int64((2 * n_k_heads + h) * size + column)
+                    staged[vector + place(i)] = w[row * channels + q_at + i]
         v0, v1, v2, v3 = load_four_floats(w, 4 * (row * channels + v_at))
         decay, strength = g[row * n_v_heads + h], beta[row * n_v_heads + h]
-        next_k = cuda.local.array(n_loads, np.float32)
-        next_q = cuda.local.array(n_loads, np.float32)
         buffer = np.int32(0)
         for t in range(n):
             cuda.syncthreads()
-            has_next = t + 1 < n
-            n0, n1, n2, n3, next_decay, next_strength = v0, v1, v2, v3, decay, strength
-            if has_next:
+            u0, u1, u2, u3, next_decay, next_strength, z_value = v0, v1, v2, v3, decay, strength, ZERO
+            if t + 1 < n:
                 after = row + 1
                 for m in range(n_loads):
                     i = thread + m * n_threads
                     if i < size:
-                        next_k[m] = w[after * channels + (n_k_heads + k_head) * size + i]
+                        next_k[m] = w[after * channels + k_at + i]
                         if read:
-                            next_q[m] = w[after * channels + k_head * size + i]
-                n0, n1, n2, n3 = load_four_floats(w, 4 * (after * channels + v_at))
+                            next_q[m] = w[after * channels + q_at + i]
+                u0, u1, u2, u3 = load_four_floats(w, 4 * (after * channels + v_at))
                 next_decay, next_strength = g[after * n_v_heads + h], beta[after * n_v_heads + h]
-            k_at = buffer * 2 * vector + lane * pitch
-            multiply(staged, k_at, state, sums)
+            if finish and thread < size:
+                z_value = z[(row * n_v_heads + h) * size + thread]
+            at = buffer * 2 * vector + lane * pitch
+            multiply(staged, at, state, products)
             minus = sub(ZERO, decay)
-            d0 = mul(strength, fma(minus, sums[0], v0))
-            d1 = mul(strength, fma(minus, sums[1], v1))
-            d2 = mul(strength, fma(minus, sums[2], v2))
-            d3 = mul(strength, fma(minus, sums[3], v3))
-            for r in range(0, rows_per_lane, 4):
-                k0, k1, k2, k3 = load_four_floats(staged, 4 * (k_at + r))
-                advance(state, 4 * r, k0, decay, d0, d1, d2, d3)
-                advance(state, 4 * r + 4, k1, decay, d0, d1, d2, d3)
-                advance(state, 4 * r + 8, k2, decay, d0, d1, d2, d3)
-                advance(state, 4 * r + 12, k3, decay, d0, d1, d2, d3)
+            d0 = mul(strength, fma(minus, products[0], v0))
+            d1 = mul(strength, fma(minus, products[1], v1))
+            d2 = mul(strength, fma(minus, products[2], v2))
+            d3 = mul(strength, fma(minus, products[3], v3))
+            update(staged, at, state, decay, d0, d1, d2, d3)
             if read:
-                multiply(staged, k_at + vector, state, sums)
-                mine = sums[0]
-                mine = sums[1] if lane == 1 else mine
-                mine = sums[2] if lane == 2 else mine
-                mine = sums[3] if lane == 3 else mine
+                multiply(staged, at + vector, state, products)
+                mine = products[1] if lane == 1 else products[0]
+                mine = products[2] if lane == 2 else mine
+                mine = mul(products[3] if lane == 3 else mine, read_scale)
                 if lane < COLUMNS:
-                    out[(row * n_v_heads + h) * size + column + lane] = mul(mine, read_scale)
+                    out[(row * n_v_heads + h) * size + column + lane] = mine
+                    if finish:
+                        result[column + lane] = mine
+            if finish:
+                cuda.syncthreads()
+                if thread < size:
+                    own = (row * n_v_heads + h) * size + thread
+                    value = gated_value(result, 0, z_value, weight, eps, thread & 31, thread >> 5)
+                    gated[own] = value
+                    code_group(value, thread & 31, own >> 5, codes, turned, scales, sums)
             buffer = np.int32(1 - buffer)
-            if has_next:
+            if t + 1 < n:
                 for m in range(n_loads):
                     i = thread + m * n_threads
                     if i < size:
                         staged[buffer * 2 * vector + place(i)] = next_k[m]
                         if read:
                             staged[buffer * 2 * vector + vector + place(i)] = next_q[m]
-            v0, v1, v2, v3, decay, strength = n0, n1, n2, n3, next_decay, next_strength
+            v0, v1, v2, v3, decay, strength = u0, u1, u2, u3, next_decay, next_strength
             row += 1
         if keep:
-            for r in range(rows_per_lane):
-                at = 4 * (base + (lane + 8 * r) * size)
-                store_four_floats(memory, at, state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3])
+            store(memory, home, state)
+            move_tail(u, first_row, tail, place_of_slot, n, np.int32(cuda.blockIdx.x))
 
     return run
+
+
+def _shape(config: ModelConfig, n_parts: int, keep: bool, read: bool, finish: bool) -> ScanShape:
+    check(config)
+    size = config.ssm_state
+    require(size in (64, 128), f"ssm state of {size}", "the scan holds heads of 64 or 128 values in registers")
+    return ScanShape(size, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps, n_parts, keep, read, finish)
+
+
+def launch_scan(
+    device: CudaDevice, config: ModelConfig, window: WindowTables, keep: bool, w, g, beta, u, memory, tail, n_slots: int, read_scale,
+    out, z, weight, gated, coded: Coded, programmatic: bool = False,
+) -> tuple[Launch, ...]:
+    """Scan a window's rows into out [rows, v_heads * S], then norm, gate and code it; with `keep` memory and tail move on.
+
+    One launch for windows of up to MOST_FINISHED_ROWS rows, two for wider ones.
+    """
+    finish = window.n_rows <= MOST_FINISHED_ROWS
+    shape = _shape(config, 1 if finish else 2, keep, True, finish)
+    arguments = (
+        w, g, beta, u, memory, tail, window.first, window.count, window.segment_slot, np.int32(window.n_segments), np.int32(n_slots),
+        np.int32(0), np.float32(read_scale), out, z, weight, np.float32(config.rms_epsilon), gated, *arrays_of(coded),
+    )
+    grid = (shape.n_v_heads * shape.n_parts, window.n_segments)
+    scanned = Launch(device, scan_kernel(shape, device.target), Shape(grid, shape.n_threads), arguments, programmatic)
+    if finish:
+        return (scanned,)
+    return scanned, launch_gate_norm(device, config, out, z, weight, window.n_rows, gated, coded, programmatic)
+
+
+def launch_commit(
+    device: CudaDevice, config: ModelConfig, window: WindowTables, kept, w, g, beta, u, memory, tail, n_slots: int, n_layers: int,
+    row_capacity: int, programmatic: bool = False,
+) -> Launch:
+    """Replay the first kept[s] rows of each segment, of all layers at once: memory and tail move behind them.
+
+    kept int32 [segments], 0 where a segment keeps nothing; w, g, beta, u as the window's prepare and products left them.
+    """
+    shape = _shape(config, 1, True, False, False)
+    nothing = g  # stands for arrays that a replay does not touch
+    arguments = (
+        w, g, beta, u, memory, tail, window.first, kept, window.segment_slot, np.int32(window.n_segments), np.int32(n_slots),
+        np.int32(row_capacity), np.float32(0), *(nothing,) * 3, np.float32(0), *(nothing,) * 5,
+    )
+    grid = (shape.n_v_heads, n_layers * window.n_segments)
+    return Launch(device, scan_kernel(shape, device.target), Shape(grid, shape.n_threads), arguments, programmatic)

@@ -16,9 +16,12 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from strata.cuda.combine import combiner
-from strata.cuda.group_codes import CodedRows, code_group
+from strata.cuda.combine import Combined, combiner
+from strata.cuda.device import CudaDevice
+from strata.cuda.group_codes import arrays_of, group_coder
+from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid, silu
+from strata.cuda.products import Coded
 from strata.cuda.seam import Target, div, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.warps import scale_from_sum, sum_row
@@ -112,6 +115,7 @@ def low_rank_gate_kernel(target: Target):
 @cache
 def mix_kernel(hidden: int, n_streams: int, target: Target):
     """Return kernel(normed, gate, mixed, codes, turned, scales, sums); grid (H / ROW_THREADS, rows), a warp per group."""
+    code_group = group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(ROW_THREADS)
@@ -130,13 +134,12 @@ def mix_kernel(hidden: int, n_streams: int, target: Target):
 
 
 def launch_write_normalise(
-    stream, target: Target, config: ModelConfig, residual, *, n_rows: int, y=None, inject=None, experts=None, norm=None, normed=None,
-    chosen=None,
-) -> None:
-    """Write a block's output into the streams and norm them, in one kernel; each half is optional.
+    device: CudaDevice, config: ModelConfig, residual, n_rows: int, *, y=None, experts: Combined | None = None, inject=None,
+    norm=None, normed=None, chosen=None, programmatic: bool = False,
+) -> Launch:
+    """Write a block's output (y, or the combined `experts`) into the streams and norm them; each half is optional.
 
-    `experts` is a `combine.Combined` that stands for y; with `chosen` int32 [n_rows] the norm
-    reads those rows of the residual and writes n_rows rows.
+    With `chosen` int32 [n_rows] the norm reads those rows of the residual and writes n_rows rows.
     """
     hidden, n_streams = config.hidden, config.n_streams
     require(hidden % 32 == 0 and hidden <= LARGEST_HIDDEN, f"hidden={hidden}", f"streams of 32 n values up to {LARGEST_HIDDEN} fit")
@@ -146,24 +149,28 @@ def launch_write_normalise(
     require(source == NO_BLOCK or chosen is None, "chosen rows", "only a norm can choose rows")
     require((norm is None) == (normed is None), "norm", "a norm needs its weight and its output")
     n_used = experts.n_used if experts is not None else 1
-    run = stream_kernel(hidden, n_streams, source, n_used, norm is not None, chosen is not None, target)
+    run = stream_kernel(hidden, n_streams, source, n_used, norm is not None, chosen is not None, device.target)
     outputs, entry_of, weights, shared, shared_gate = experts.arrays if experts is not None else (residual,) * 5
     block = y if y is not None else outputs
     # Arguments that a variant does not read are the residual itself.
     arguments = [block, inject, entry_of, weights, shared, shared_gate, chosen, norm]
     filled = [residual if argument is None else argument for argument in arguments]
-    run[(n_streams, n_rows), STREAM_THREADS, stream](residual, *filled, np.float32(config.rms_epsilon), residual if normed is None else normed)
+    eps, output = np.float32(config.rms_epsilon), residual if normed is None else normed
+    return Launch(device, run, Shape((n_streams, n_rows), STREAM_THREADS), (residual, *filled, eps, output), programmatic)
 
 
-def launch_low_rank_gate(stream, target: Target, low, n_rows: int, rank: int, n_streams: int) -> None:
+def launch_low_rank_gate(device: CudaDevice, low, n_rows: int, rank: int, n_streams: int, programmatic: bool = False) -> Launch:
     """In place: low [rows, rank] becomes silu(low / C)."""
     n_values = n_rows * rank
-    blocks = (n_values + ROW_THREADS - 1) // ROW_THREADS
-    low_rank_gate_kernel(target)[blocks, ROW_THREADS, stream](low, np.int32(n_values), np.float32(n_streams))
+    shape = Shape(((n_values + ROW_THREADS - 1) // ROW_THREADS, 1), ROW_THREADS)
+    return Launch(device, low_rank_gate_kernel(device.target), shape, (low, np.int32(n_values), np.float32(n_streams)), programmatic)
 
 
-def launch_mix(stream, target: Target, config: ModelConfig, normed, gate, n_rows: int, mixed, coded: CodedRows) -> None:
+def launch_mix(
+    device: CudaDevice, config: ModelConfig, normed, gate, n_rows: int, mixed, coded: Coded, programmatic: bool = False
+) -> Launch:
     """mixed [rows, H] = (1/C) sum of normed * sigmoid(gate) over the streams, and its codes."""
     require(config.hidden % 32 == 0, f"hidden={config.hidden}", "codes come in groups of 32")
-    grid = ((config.hidden + ROW_THREADS - 1) // ROW_THREADS, n_rows)
-    mix_kernel(config.hidden, config.n_streams, target)[grid, ROW_THREADS, stream](normed, gate, mixed, *coded.arrays)
+    shape = Shape(((config.hidden + ROW_THREADS - 1) // ROW_THREADS, n_rows), ROW_THREADS)
+    run = mix_kernel(config.hidden, config.n_streams, device.target)
+    return Launch(device, run, shape, (normed, gate, mixed, *arrays_of(coded)), programmatic)

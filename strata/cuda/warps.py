@@ -5,15 +5,20 @@ thread ends with the same bits as the tree over lanes of `numerics.orders`.  Who
 
     sum_row(x)       sum over 32 lanes           sum_eight(x)        over each 8 neighbouring lanes
     sum_int(x), largest_int(x), smallest_int(x)  int32, over 32 threads
+    integers(target)                             the same largest_int and sum_int, in one instruction where a card has it
     ballot(condition) -> int32                   bit l is thread l's condition
     count_bits(int32), lower_lanes(lane)         set bits; the mask of threads below `lane`
+    lowest_lane(bits)                            the lowest set bit's number, bits not 0
     scale_from_sum(total, n, eps)                1 / sqrt(total / n + eps), the scale of an RMS norm
 """
+
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 from numba import cuda
 
-from strata.cuda.seam import SIMULATED, add, div, exchange_float, exchange_int, jit, sqrt
+from strata.cuda.seam import SIMULATED, Target, add, div, exchange_float, exchange_int, jit, sqrt
 
 ONE = np.float32(1.0)
 WARP = 32
@@ -84,7 +89,23 @@ if SIMULATED:
     def count_bits(word):
         return np.int32(bin(int(word) & FULL_WARP).count("1"))
 
+    _reduced_largest, _reduced_sum = largest_int, sum_int
+
 else:
+    from llvmlite import ir
+    from numba.cuda import types
+    from numba.cuda.extending import intrinsic
+
+    def _reduction(name):
+        text = f"redux.sync.{name}.s32 $0, $1, {FULL_WARP:#x};"
+        word = ir.IntType(32)
+
+        def emit(context, builder, signature, arguments):
+            return builder.call(ir.InlineAsm(ir.FunctionType(word, [word]), text, "=r,r", side_effect=True), arguments)
+
+        return intrinsic(lambda typing_context, x: (types.int32(types.int32), emit))
+
+    _reduced_largest, _reduced_sum = _reduction("max"), _reduction("add")
 
     @jit
     def ballot(condition):
@@ -93,3 +114,16 @@ else:
     @jit
     def count_bits(word):
         return np.int32(cuda.popc(word))
+
+
+@jit
+def lowest_lane(bits):
+    return count_bits(np.int32(~bits & (bits - 1)))
+
+
+@cache
+def integers(target: Target) -> SimpleNamespace:
+    """Return `largest` and `sum` of int32 over a warp for a target: integers have no order, so the way does not matter."""
+    if target.wide_tensor_cores:  # compute capability 8.0, which brought the instruction too
+        return SimpleNamespace(largest=_reduced_largest, sum=_reduced_sum)
+    return SimpleNamespace(largest=largest_int, sum=sum_int)

@@ -1,0 +1,227 @@
+"""Attention over selected cells, in splits of 64 cells that merge in ascending order.
+
+The orders of host/attention.py, with the pieces of attention_parts.py.  A thread block has one row, one K/V head with its group of
+query heads, and one split; a few threads of each warp sum the softmax weights in their chains.  Either each split's triple (maximum, sum, values) is stored and merging.py merges them (few rows: splits run side by side), or one block
+goes through a row's splits and merges on the way (many rows, `looped`).  Both merge by the same formula in the same order, so
+which of them runs changes no bit.
+
+Flat shapes: queries [rows, heads, D]; codes [slots, cells, kv_heads, D]; cells int32 [rows, width]; counts int32 [rows]; tops,
+totals [rows, heads, splits]; triples [rows, heads, splits, D]; out, gated [rows, heads, D].  Does not know: selection.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.attention_parts import SPLIT, ZERO, AttentionShape, key_scores, merge_factors, output_gate, softmax, value_sums
+from strata.cuda.device import CudaDevice
+from strata.cuda.group_codes import arrays_of
+from strata.cuda.heads import AttentionCells
+from strata.cuda.key_reads import cell_reader
+from strata.cuda.launch import Launch, Shape
+from strata.cuda.merging import merge_kernel
+from strata.cuda.on_cuda import tree8
+from strata.cuda.products import Coded
+from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
+from strata.cuda.shapes import require
+from strata.cuda.window_tables import WindowTables
+from strata.model.config import ModelConfig
+
+SHARED_BYTES = 48 * 1024
+VALUES_AHEAD = 8
+MOST_SIDE_BY_SIDE_ROWS = 32
+"""Windows up to this many rows run their splits side by side; wider ones fill a card with rows alone."""
+
+
+def _split_scores(shape: AttentionShape, target: Target):
+    """Build `scores(...)`: the scores of a split's cells, by all threads of the block."""
+    stage, score, n_values, n_sums = key_scores(shape, target)
+    part, pitch, heads, n_kv = shape.cells_per_part, shape.padded_group, shape.heads_per_thread, shape.n_kv
+
+    @jit
+    def scores(keys, query, weights, ids, k_codes, k_scales, first_vector, n, scale, thread, unpacked, dots):
+        cell, first_head = thread & (SPLIT - 1), (thread >> 6) * heads
+        for begin in range(0, n, part):
+            stage(keys, k_codes, first_vector, n_kv, ids, begin, min(np.int32(part), np.int32(n - begin)), thread)
+            cuda.syncthreads()
+            if cell >= begin and cell < begin + part and cell < n:
+                vector = first_vector + np.int64(ids[cell]) * n_kv
+                score(keys, cell - begin, query, first_head, k_scales, vector, unpacked, dots)
+                for h in range(heads):
+                    d = 8 * h
+                    dot = tree8(dots[d], dots[d + 1], dots[d + 2], dots[d + 3], dots[d + 4], dots[d + 5], dots[d + 6], dots[d + 7])
+                    weights[cell * pitch + first_head + h] = mul(dot, scale)
+            cuda.syncthreads()
+
+    return scores, n_values, n_sums
+
+
+def _weight_sum(pitch: int):
+    """Build `total_of(weights, h, n)`: the chain over a split's cells, ascending."""
+
+    @jit
+    def total_of(weights, h, n):
+        total = ZERO
+        for c in range(n):
+            total = add(total, weights[c * pitch + h])
+        return total
+
+    return total_of
+
+
+@cache
+def attention_kernel(shape: AttentionShape, target: Target):
+    """Return the kernel; grid (kv_heads * splits, rows), or (kv_heads, rows) when looped; shape.n_threads threads.
+
+    kernel(queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, n_cells, scale, n_splits, tops, totals,
+    triples, projected, out, gated, codes, turned, scales, sums): arrays from `projected` on are the looped variant's,
+    tops, totals and triples the other's.
+    """
+    n_q, n_kv, size, group, pitch = shape.n_q, shape.n_kv, shape.size, shape.group, shape.padded_group
+    width, dense, looped, n_threads = shape.width, shape.dense, shape.looped, shape.n_threads
+    split_scores, n_values, n_sums = _split_scores(shape, target)
+    weigh, accumulate, finish, total_of = softmax(shape), value_sums(shape, VALUES_AHEAD), output_gate(shape, target), _weight_sum(pitch)
+    n_key_floats, n_queries, n_weights = shape.cells_per_part * 4 * cell_reader(shape.kv, size).pieces, group * size, SPLIT * pitch
+    n_warps, dims = n_threads // 32, (size + n_threads - 1) // n_threads
+    n_accumulated = dims * pitch
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(n_threads, 2)
+    def run(
+        queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, n_cells, scale, n_splits, tops, totals,
+        triples, projected, out, gated, codes, turned, scales, sums,
+    ):
+        keys = cuda.shared.array(n_key_floats, np.float32, alignment=16)
+        query = cuda.shared.array(n_queries, np.float32, alignment=16)
+        weights = cuda.shared.array(n_weights, np.float32, alignment=16)
+        ids, split_tops = cuda.shared.array(SPLIT, np.int32), cuda.shared.array(group, np.float32)
+        old_of, new_of = cuda.shared.array(group, np.float32), cuda.shared.array(group, np.float32)
+        dots, unpacked = cuda.local.array(n_sums, np.float32), cuda.local.array(n_values, np.float32)
+        fresh, merged = cuda.local.array(n_accumulated, np.float32), cuda.local.array(n_accumulated, np.float32)
+        ahead = cuda.local.array(VALUES_AHEAD, np.float32)
+        go_on()
+        wait_before()
+        row, thread = np.int32(cuda.blockIdx.y), np.int32(cuda.threadIdx.x)
+        j, split = np.int32(cuda.blockIdx.x) % n_kv, np.int32(cuda.blockIdx.x) // n_kv
+        count = positions[row] + 1 if dense else counts[row]
+        if split * SPLIT >= count:
+            return
+        first_vector = np.int64(slots[row]) * n_cells * n_kv + j
+        first_head = np.int64(row) * n_q + j * group
+        for i in range(thread, n_queries, n_threads):
+            query[i] = queries[first_head * size + i]
+        h = (thread >> 5) + n_warps * (thread & 31)
+        running_top = running_total = ZERO
+        last = np.int32((count + SPLIT - 1) // SPLIT) if looped else np.int32(split + 1)
+        for s in range(split, last):
+            n = min(np.int32(count - s * SPLIT), np.int32(SPLIT))
+            if thread < n:
+                ids[thread] = s * SPLIT + thread if dense else cells[np.int64(row) * width + s * SPLIT + thread]
+            cuda.syncthreads()
+            split_scores(keys, query, weights, ids, k_codes, k_scales, first_vector, n, scale, thread, unpacked, dots)
+            weigh(weights, split_tops, n, thread)
+            cuda.syncthreads()
+            if h < group:
+                top, total = split_tops[h], total_of(weights, h, n)
+                if not looped:
+                    at = (first_head + h) * n_splits + s
+                    tops[at], totals[at] = top, total
+                elif s == 0:
+                    running_top, running_total = top, total
+                else:
+                    running_top, running_total, old, new = merge_factors(top, total, running_top, running_total)
+                    old_of[h], new_of[h] = old, new
+            for d in range(dims):
+                dim = thread + d * n_threads
+                if dim < size:
+                    accumulate(weights, v_codes, v_scales, first_vector, ids, n, dim, fresh, d * pitch, ahead)
+                    if not looped:
+                        for head in range(group):
+                            triples[((first_head + head) * n_splits + s) * size + dim] = fresh[d * pitch + head]
+            if looped:
+                cuda.syncthreads()
+                if s == 0:
+                    for i in range(n_accumulated):
+                        merged[i] = fresh[i]
+                else:
+                    for d in range(dims):
+                        for head in range(group):
+                            i = d * pitch + head
+                            merged[i] = fma(fresh[i], new_of[head], mul(merged[i], old_of[head]))
+        if looped:
+            cuda.syncthreads()
+            if h < group:
+                old_of[h] = running_total
+            cuda.syncthreads()
+            for d in range(dims):
+                dim = thread + d * n_threads
+                if dim < size:
+                    for head in range(group):
+                        value, total = merged[d * pitch + head], old_of[head]
+                        finish(value, total, row, j * group + head, dim, projected, out, gated, codes, turned, scales, sums)
+
+    return run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitScratch:
+    """Where splits that run side by side leave their triples: tops, totals [heads * most], triples [heads * most * D].
+
+    `most` counts (row, split) pairs that fit.
+    """
+
+    most: int
+    tops: Any
+    totals: Any
+    triples: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AttentionOutput:
+    """projected [rows, heads * 2 D] holds the gates; attended and gated [rows, heads * D] and gated's codes are filled."""
+
+    projected: Any
+    attended: Any
+    gated: Any
+    coded: Coded
+
+
+def launch_attention(
+    device: CudaDevice, config: ModelConfig, window: WindowTables, kv: str, most_cells: int, queries, cells: AttentionCells, chosen,
+    counts, scale, scratch: SplitScratch, output: AttentionOutput, programmatic: bool = False,
+) -> tuple[Launch, ...]:
+    """Attend to the chosen cells (all cells 0 .. position where `chosen` is None), gate and code the result.
+
+    `most_cells` is the largest number of cells a row may attend to in this graph's context class.
+    """
+    dense = chosen is None
+    shape = AttentionShape(config.n_q_heads, config.n_kv_heads, config.head_dim, config.selection_width, kv, dense, False)
+    check(shape)
+    n_splits = (most_cells + SPLIT - 1) // SPLIT
+    side_by_side = window.n_rows <= MOST_SIDE_BY_SIDE_ROWS and window.n_rows * n_splits <= scratch.most
+    shape = shape if side_by_side else replace(shape, looped=True)
+    ids, n_ids = (window.slots, window.slots) if dense else (chosen, counts)
+    triples = (scratch.tops, scratch.totals, scratch.triples)
+    results = (output.projected, output.attended, output.gated, *arrays_of(output.coded))
+    arguments = (
+        queries, cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, window.slots, window.positions, ids, n_ids,
+        np.int32(cells.n_cells), np.float32(scale), np.int32(n_splits), *triples, *results,
+    )
+    grid = (shape.n_kv * (n_splits if side_by_side else 1), window.n_rows)
+    split = Launch(device, attention_kernel(shape, device.target), Shape(grid, shape.n_threads), arguments, programmatic)
+    if not side_by_side:
+        return (split,)
+    arguments = (*triples, window.positions, n_ids, np.int32(n_splits), *results)
+    grid = (shape.n_q, window.n_rows)
+    return split, Launch(device, merge_kernel(shape, device.target), Shape(grid, shape.size), arguments, programmatic)
+
+
+def check(shape: AttentionShape) -> None:
+    """Raise UsageError where the tiling does not take a geometry."""
+    size, group = shape.size, shape.group
+    require(size % 32 == 0 and size <= 512, f"head of {size}", "heads of 32 n values up to 512 fit")
+    shared = 4 * (shape.cells_per_part * 4 * cell_reader(shape.kv, size).pieces + group * size + SPLIT * shape.padded_group + 64 + 3 * group)
+    require(shared <= SHARED_BYTES and shape.n_threads <= 1024, f"{group} query heads of {size}", "a group's queries must fit into shared memory")

@@ -1,0 +1,164 @@
+"""Gated delta net on a card, around the scan: convolution, head norms, gates, output gate.
+
+The operations and orders of host/gdn.py; the scan and its replay are in scan.py.  `launch_prepare` is one kernel: a warp has
+one head of one row (q and k heads are divided by their length) or a row's gates.  Flat shapes: u, w [rows, channels] with
+q heads, k heads, v heads; alpha, beta [rows, v_heads]; tail [slots, taps - 1, channels]; conv [channels, taps]; o, z
+[rows, v_heads * S].  Does not know: projections, layers.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.device import CudaDevice
+from strata.cuda.group_codes import arrays_of, group_coder
+from strata.cuda.launch import Launch, Shape
+from strata.cuda.on_cuda import exp, sigmoid, silu, softplus
+from strata.cuda.products import Coded
+from strata.cuda.seam import Target, add, div, fma, jit, kernel, launch_dependents, mul, sqrt, wait_for_dependency
+from strata.cuda.shapes import require
+from strata.cuda.warps import ONE, scale_from_sum, sum_row
+from strata.cuda.window_tables import WindowTables
+from strata.model.config import ModelConfig
+
+ZERO = np.float32(0.0)
+WARPS = 8
+THREADS = 32 * WARPS
+
+
+def convolution(n_taps: int, channels: int):
+    """Build `convolve(u, tail, conv, row, first, slot, channel)`: silu of one causal convolution, taps ascending."""
+    depth = n_taps - 1
+
+    @jit
+    def convolve(u, tail, conv, row, first, slot, channel):
+        total = ZERO
+        for tap in range(n_taps):
+            source = row - depth + tap
+            if source >= first:
+                value = u[np.int64(source) * channels + channel]
+            else:
+                value = tail[(np.int64(slot) * depth + source - first + depth) * channels + channel]
+            weight = conv[channel * n_taps + tap]
+            total = mul(weight, value) if tap == 0 else fma(weight, value, total)
+        return silu(total)
+
+    return convolve
+
+
+@cache
+def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, target: Target):
+    """Return the kernel; grid (units / WARPS, rows), a unit is a head or the gates.
+
+    kernel(u, alpha, beta, tail, conv, bias, decay, eps, segment_of_row, first, slot, w, out_g, out_beta).
+    """
+    per_thread, n_heads = size // 32, 2 * n_k_heads + n_v_heads
+    channels = n_heads * size
+    convolve = convolution(n_taps, channels)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(THREADS)
+    def run(u, alpha, beta, tail, conv, bias, decay, eps, segment_of_row, first, slot, w, out_g, out_beta):
+        values = cuda.local.array(per_thread, np.float32)
+        go_on()
+        wait_before()
+        thread, row = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.blockIdx.y)
+        unit = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        if unit > n_heads:
+            return
+        if unit == n_heads:
+            for h in range(thread, n_v_heads, 32):
+                at = row * n_v_heads + h
+                out_g[at] = exp(mul(softplus(add(alpha[at], bias[h])), decay[h]))
+                out_beta[at] = sigmoid(beta[at])
+            return
+        segment = segment_of_row[row]
+        base = np.int64(row) * channels + unit * size + thread
+        total = ZERO
+        for m in range(per_thread):
+            channel = unit * size + 32 * m + thread
+            values[m] = convolve(u, tail, conv, row, first[segment], slot[segment], channel)
+            total = fma(values[m], values[m], total)
+        if unit < 2 * n_k_heads:
+            scale = div(ONE, sqrt(add(sum_row(total), eps)))
+            for m in range(per_thread):
+                values[m] = mul(values[m], scale)
+        for m in range(per_thread):
+            w[base + 32 * m] = values[m]
+
+    return run
+
+
+def output_gate(size: int):
+    """Build `gated(o, at, z_value, weight, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:]."""
+    per_thread = size // 32
+
+    @jit
+    def gated(o, at, z_value, weight, eps, thread, which):
+        total = ZERO
+        for m in range(per_thread):
+            x = o[at + 32 * m + thread]
+            total = fma(x, x, total)
+        scale = scale_from_sum(sum_row(total), size, eps)
+        own = 32 * which + thread
+        return mul(mul(mul(o[at + own], scale), weight[own]), sigmoid(z_value))
+
+    return gated
+
+
+@cache
+def gate_norm_kernel(size: int, target: Target):
+    """Return kernel(o, z, weight, eps, n_groups, out, codes, turned, scales, sums): a warp per group of 32 values."""
+    groups_per_head = size // 32
+    gated = output_gate(size)
+    code_group = group_coder(target)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(THREADS)
+    def run(o, z, weight, eps, n_groups, out, codes, turned, scales, sums):
+        go_on()
+        wait_before()
+        thread = np.int32(cuda.threadIdx.x) & 31
+        group = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        if group >= n_groups:
+            return
+        head, which = np.int64(group // groups_per_head), group % groups_per_head
+        at = np.int64(group) * 32 + thread
+        value = gated(o, head * size, z[at], weight, eps, thread, which)
+        out[at] = value
+        code_group(value, thread, group, codes, turned, scales, sums)
+
+    return run
+
+
+def check(config: ModelConfig) -> None:
+    """Raise UsageError where the kernels' tiling does not take a geometry."""
+    size = config.ssm_state
+    require(size % 32 == 0 and 32 <= size <= 256, f"ssm state of {size}", "heads of 32 n values up to 256 fit")
+
+
+def launch_prepare(
+    device: CudaDevice, config: ModelConfig, window: WindowTables, u, alpha, beta, tail, conv, bias, decay, w, out_g, out_beta,
+    programmatic: bool = False,
+) -> Launch:
+    """w = silu(convolution of u), q and k heads divided by their length; out_g and out_beta [rows, v_heads] from their logits."""
+    check(config)
+    n_units = 2 * config.n_ssm_qk_heads + config.n_ssm_v_heads + 1
+    run = prepare_kernel(config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps, device.target)
+    arguments = (
+        u, alpha, beta, tail, conv, bias, decay, np.float32(config.rms_epsilon),
+        window.segment_of_row, window.first, window.segment_slot, w, out_g, out_beta,
+    )
+    return Launch(device, run, Shape(((n_units + WARPS - 1) // WARPS, window.n_rows), THREADS), arguments, programmatic)
+
+
+def launch_gate_norm(
+    device: CudaDevice, config: ModelConfig, o, z, weight, n_rows: int, out, coded: Coded, programmatic: bool = False
+) -> Launch:
+    """out = rms(o_h) * weight * sigmoid(z_h) per head [rows, v_heads * S], and its codes."""
+    check(config)
+    n_groups = n_rows * config.ssm_inner // 32
+    arguments = (o, z, weight, np.float32(config.rms_epsilon), np.int32(n_groups), out, *arrays_of(coded))
+    shape = Shape(((n_groups + WARPS - 1) // WARPS, 1), THREADS)
+    return Launch(device, gate_norm_kernel(config.ssm_state, device.target), shape, arguments, programmatic)

@@ -1,0 +1,91 @@
+"""Block scores of the sparse attention's indexer.
+
+The orders of host/indexer.py: a dot product is eight lanes (eight neighbouring threads), a block's score a chain over heads of
+max(0, dot) with the comparison written out.  A thread block scores 256 key blocks of one row; thread blocks beyond the row's
+own blocks leave at once, and so do rows whose cells all fit into the selection.  Pooled keys are made by heads.py, cells are
+chosen by selection.py.  Flat shapes: queries [rows, Ni, Di], pooled [slots, blocks, Di], scores [rows, most_blocks].
+Does not know: selection, attention.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.device import CudaDevice
+from strata.cuda.launch import Launch, Shape
+from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.shapes import require
+from strata.cuda.warps import sum_eight
+from strata.cuda.window_tables import WindowTables
+from strata.model.config import ModelConfig
+
+ZERO = np.float32(0.0)
+THREADS = 256
+BLOCKS_PER_PASS = THREADS // 8
+PASSES = 8
+BLOCKS_PER_GRID = BLOCKS_PER_PASS * PASSES
+LARGEST_QUERY = 1024
+
+
+@cache
+def scores_kernel(n_heads: int, size: int, block: int, width: int, target: Target):
+    """Return kernel(queries, pooled, slots, positions, n_blocks, most_blocks, scores); grid (most_blocks / BLOCKS_PER_GRID, rows)."""
+    per_lane = size // 8
+    n_query = n_heads * per_lane
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @jit
+    def score(query, pooled, at):
+        total = ZERO
+        for h in range(n_heads):
+            lane_sum = ZERO
+            for m in range(per_lane):
+                lane_sum = fma(query[h * per_lane + m], pooled[at + 8 * m], lane_sum)
+            dot = sum_eight(lane_sum)
+            total = add(total, dot if dot > ZERO or dot != dot else ZERO)
+        return total
+
+    @kernel(THREADS)
+    def run(queries, pooled, slots, positions, n_blocks, most_blocks, scores):
+        query = cuda.local.array(n_query, np.float32)
+        go_on()
+        wait_before()
+        row = np.int32(cuda.blockIdx.y)
+        n_cells = positions[row] + 1
+        n_here = n_cells // block
+        first = np.int32(cuda.blockIdx.x) * BLOCKS_PER_GRID
+        if n_cells <= width or first >= n_here:
+            return
+        thread = np.int32(cuda.threadIdx.x)
+        lane, own = thread & 7, thread >> 3
+        for h in range(n_heads):
+            for m in range(per_lane):
+                query[h * per_lane + m] = queries[(row * n_heads + h) * size + 8 * m + lane]
+        home = np.int64(slots[row]) * n_blocks
+        for turn in range(PASSES):
+            warp_first = first + turn * BLOCKS_PER_PASS + (thread >> 5) * 4
+            if warp_first < n_here:
+                b = first + turn * BLOCKS_PER_PASS + own
+                inside = b < n_here
+                value = score(query, pooled, (home + (b if inside else n_here - 1)) * size + lane)
+                if lane == 0 and inside:
+                    scores[np.int64(row) * most_blocks + b] = value
+
+    return run
+
+
+def launch_scores(
+    device: CudaDevice, config: ModelConfig, window: WindowTables, queries, pooled, n_blocks: int, most_blocks: int, scores,
+    programmatic: bool = False,
+) -> Launch:
+    """scores [rows, most_blocks] of the complete blocks of rows that have more cells than the selection takes.
+
+    `most_blocks` is the largest number of complete blocks in the context class of the window's graph.
+    """
+    n_heads, size = config.n_indexer_heads, config.indexer_dim
+    require(size % 8 == 0 and n_heads * size <= LARGEST_QUERY, f"indexer {n_heads} x {size}", f"{LARGEST_QUERY} values of a query fit")
+    run = scores_kernel(n_heads, size, config.indexer_block, config.selection_width, device.target)
+    arguments = (queries, pooled, window.slots, window.positions, np.int32(n_blocks), np.int32(most_blocks), scores)
+    grid = ((most_blocks + BLOCKS_PER_GRID - 1) // BLOCKS_PER_GRID, window.n_rows)
+    return Launch(device, run, Shape(grid, THREADS), arguments, programmatic)

@@ -1,0 +1,254 @@
+"""Routing on a card: the best K experts of each row, their weights, and the entries grouped by expert.
+
+Orders of host/experts.py.  A warp ranks a row: each thread owns consecutive experts, and per rank the largest key wins, the
+lower expert among equals; w_j = exp(l_j - l_0) / sum, the sum a chain in rank order.
+
+Entries (row, rank) are grouped by expert in first-appearance order, from counts alone, so that no timing enters: an entry's
+place is the number of entries whose expert appeared earlier, plus the earlier entries of its own expert.  Windows of few
+entries do all of it in one block; prompt chunks take a kernel that ranks, one in which a warp finds an expert's first entry
+and count, and one in which it places that expert's entries.
+
+Shapes: logits [rows, E]; ids int32, weights [rows, K]; experts, starts, entry_rows, n_listed as `products.Lists` (starts beyond the
+listed experts hold the number of entries); entry_of int32 [rows, K].  Does not know: formats, tiers, spans.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.device import CudaDevice
+from strata.cuda.launch import Launch, Shape
+from strata.cuda.on_cuda import exp, key
+from strata.cuda.products import Lists
+from strata.cuda.seam import Target, add, div, jit, kernel, launch_dependents, shuffle_float, shuffle_int, sub, wait_for_dependency
+from strata.cuda.shapes import require
+from strata.cuda.warps import ballot, count_bits, integers, lower_lanes, lowest_lane, smallest_int, sum_int
+from strata.model.config import ModelConfig
+
+ZERO = np.float32(0.0)
+LOWEST = np.int32(-0x80000000)
+NOBODY = np.int32(0x7FFFFFFF)
+MOST_TOGETHER = 1024
+"""Entries that one block routes and groups."""
+WARPS = 8
+THREADS = 32 * WARPS
+LARGEST_LIST = 1024
+"""Experts that the kernels take."""
+
+
+def ranking(n_experts: int, n_used: int, target: Target):
+    """Build `rank_row(logits, ids, weights, row, thread, keys)`: a warp ranks a row and weighs its choice."""
+    per_thread, largest = (n_experts + 31) // 32, integers(target).largest
+
+    @jit
+    def best_of(keys, thread):
+        """This thread's best expert that is still free: (key, index in keys)."""
+        best, at = keys[0], np.int32(0)
+        for i in range(1, per_thread):
+            if keys[i] > best:
+                best, at = keys[i], np.int32(i)
+        return best, at
+
+    @jit
+    def rank_row(logits, ids, weights, row, thread, keys):
+        base = np.int64(row) * n_experts
+        for i in range(per_thread):
+            e = thread * per_thread + i
+            # Keys in 64 bits, so that a taken or missing expert is below every key.
+            keys[i] = np.int64(key(logits[base + e])) if e < n_experts else np.int64(LOWEST) - 1
+        best, at = best_of(keys, thread)
+        chosen = np.int32(0)
+        for rank in range(n_used):
+            # The largest key, then the lowest thread that has it: its experts come first.
+            has_free = best >= np.int64(LOWEST)
+            top = largest(np.int32(best) if has_free else LOWEST)
+            winner = lowest_lane(ballot(has_free and np.int32(best) == top))
+            expert = shuffle_int(np.int32(thread * per_thread + at), winner)
+            if thread == rank:
+                chosen = expert
+            if thread == winner:
+                for i in range(per_thread):
+                    if i == at:
+                        keys[i] = np.int64(LOWEST) - 1
+                best, at = best_of(keys, thread)
+        logit = logits[base + chosen]
+        mine = exp(sub(logit, shuffle_float(logit, np.int32(0))))
+        total = ZERO
+        for rank in range(n_used):
+            total = add(total, shuffle_float(mine, np.int32(rank)))
+        if thread < n_used:
+            ids[row * n_used + thread] = chosen
+            weights[row * n_used + thread] = div(mine, total)
+
+    return rank_row, per_thread
+
+
+@cache
+def route_kernel(n_experts: int, n_used: int, target: Target):
+    """Return kernel(logits, n_rows, ids, weights): a warp per row, WARPS rows a block."""
+    rank_row, per_thread = ranking(n_experts, n_used, target)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(THREADS)
+    def run(logits, n_rows, ids, weights):
+        keys = cuda.local.array(per_thread, np.int64)
+        go_on()
+        wait_before()
+        row = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        if row < n_rows:
+            rank_row(logits, ids, weights, row, np.int32(cuda.threadIdx.x) & 31, keys)
+
+    return run
+
+
+@cache
+def together_kernel(n_experts: int, n_used: int, n_rows: int, target: Target):
+    """Return kernel(logits, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts): one block does it all."""
+    rank_row, per_thread = ranking(n_experts, n_used, target)
+    n_entries = n_rows * n_used
+    n_threads = threads_together(n_rows, n_used)
+    n_warps = n_threads // 32
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @jit
+    def group(own, first_of, entry, ids, experts, starts, entry_rows, entry_of, n_listed, n_starts):
+        """Place one entry, whose expert is own[entry], and list its expert if it is the first of it."""
+        expert, first, rank = own[entry], np.int32(n_entries), np.int32(0)
+        for other in range(n_entries):
+            if own[other] == expert:
+                first = min(first, np.int32(other))
+                rank += 1 if other < entry else 0
+        first_of[entry] = first
+        return rank
+
+    @kernel(n_threads)
+    def run(logits, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts):
+        own, first_of = cuda.shared.array(n_entries, np.int32), cuda.shared.array(n_entries, np.int32)
+        keys = cuda.local.array(per_thread, np.int64)
+        go_on()
+        wait_before()
+        thread = np.int32(cuda.threadIdx.x)
+        for row in range(thread >> 5, n_rows, n_warps):
+            rank_row(logits, ids, weights, row, thread & 31, keys)
+        cuda.syncthreads()
+        entry = thread
+        if entry < n_entries:
+            own[entry] = ids[entry]
+        cuda.syncthreads()
+        rank = np.int32(0)
+        if entry < n_entries:
+            rank = group(own, first_of, entry, ids, experts, starts, entry_rows, entry_of, n_listed, n_starts)
+        cuda.syncthreads()
+        if entry < n_entries:
+            before, listed, n_experts_listed = np.int32(0), np.int32(0), np.int32(0)
+            for other in range(n_entries):
+                before += 1 if first_of[other] < first_of[entry] else 0
+                is_first = first_of[other] == other
+                listed += 1 if is_first and other < first_of[entry] else 0
+                n_experts_listed += 1 if is_first else 0
+            entry_rows[before + rank] = entry // n_used
+            entry_of[entry] = before + rank
+            if rank == 0:
+                experts[listed], starts[listed] = own[entry], before
+            if entry == 0:
+                n_listed[0] = n_experts_listed
+            for place in range(n_experts_listed + entry, n_starts, n_entries):
+                starts[place] = n_entries
+
+    return run
+
+
+def threads_together(n_rows: int, n_used: int) -> int:
+    """Return the threads of the one-block kernel: one per entry, and a warp per row where there are few."""
+    return min(MOST_TOGETHER, max(32 * n_rows, (n_rows * n_used + 31) // 32 * 32))
+
+
+@cache
+def first_kernel(target: Target):
+    """Return kernel(ids, n_entries, n_experts, first, count): a warp per expert finds its first entry and its entries' number."""
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(THREADS)
+    def run(ids, n_entries, n_experts, first, count):
+        go_on()
+        wait_before()
+        thread = np.int32(cuda.threadIdx.x) & 31
+        expert = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        if expert >= n_experts:
+            return
+        earliest, n = NOBODY, np.int32(0)
+        for entry in range(thread, n_entries, 32):
+            if ids[entry] == expert:
+                earliest, n = min(earliest, np.int32(entry)), np.int32(n + 1)
+        earliest, n = smallest_int(earliest), sum_int(n)
+        if thread == 0:
+            first[expert], count[expert] = earliest, n
+
+    return run
+
+
+@cache
+def place_kernel(n_used: int, target: Target):
+    """Return kernel(ids, n_entries, n_experts, first, count, experts, starts, entry_rows, entry_of, n_listed, n_starts)."""
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(THREADS)
+    def run(ids, n_entries, n_experts, first, count, experts, starts, entry_rows, entry_of, n_listed, n_starts):
+        go_on()
+        wait_before()
+        thread = np.int32(cuda.threadIdx.x) & 31
+        expert = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        if expert >= n_experts:
+            return
+        own_first, before, listed, n_all = first[expert], np.int32(0), np.int32(0), np.int32(0)
+        for other in range(thread, n_experts, 32):
+            earlier = first[other] < own_first
+            before += count[other] if earlier else 0
+            listed += 1 if earlier else 0
+            n_all += 1 if count[other] > 0 else 0
+        before, listed, n_all = sum_int(before), sum_int(listed), sum_int(n_all)
+        if expert == 0:
+            if thread == 0:
+                n_listed[0] = n_all
+            for place in range(n_all + thread, n_starts, 32):
+                starts[place] = n_entries
+        if count[expert] == 0:
+            return
+        if thread == 0:
+            experts[listed], starts[listed] = expert, before
+        at = before
+        for begin in range(own_first & -32, n_entries, 32):
+            entry = np.int32(begin + thread)
+            found = entry < n_entries and ids[min(entry, np.int32(n_entries - 1))] == expert
+            bits = ballot(found)
+            if found:
+                place = at + count_bits(bits & lower_lanes(thread))
+                entry_rows[place] = entry // n_used
+                entry_of[entry] = place
+            at += count_bits(bits)
+
+    return run
+
+
+def launch_route_and_group(
+    device: CudaDevice, config: ModelConfig, logits, n_rows: int, ids, weights, lists: Lists, entry_of, first, count,
+    programmatic: bool = False,
+) -> tuple[Launch, ...]:
+    """Fill ids and weights [rows, K], `lists` and entry_of [rows, K]; first, count int32 [E] are scratch."""
+    n_experts, n_used, target = config.n_experts, config.n_used, device.target
+    n_entries = n_rows * n_used
+    require(n_used <= 32 and n_used <= n_experts <= LARGEST_LIST, f"{n_used} of {n_experts} experts", f"32 of {LARGEST_LIST} fit")
+    require(n_entries <= lists.most_entries, f"{n_entries} entries", f"the lists were made for {lists.most_entries}", "make longer lists")
+    listed = (lists.experts, lists.starts, lists.entry_rows, entry_of, lists.n_listed, np.int32(lists.most_experts + 1))
+    if n_entries <= MOST_TOGETHER:
+        run = together_kernel(n_experts, n_used, n_rows, target)
+        shape = Shape((1, 1), threads_together(n_rows, n_used))
+        return (Launch(device, run, shape, (logits, ids, weights, *listed), programmatic),)
+    by_row, by_expert = ((Shape(((n + WARPS - 1) // WARPS, 1), THREADS)) for n in (n_rows, n_experts))
+    grouped = (ids, np.int32(n_entries), np.int32(n_experts), first, count)
+    return (
+        Launch(device, route_kernel(n_experts, n_used, target), by_row, (logits, np.int32(n_rows), ids, weights), programmatic),
+        Launch(device, first_kernel(target), by_expert, grouped, programmatic),
+        Launch(device, place_kernel(n_used, target), by_expert, (*grouped, *listed), programmatic),
+    )

@@ -87,11 +87,13 @@ def attend(kv: str):
     load = cell_format(kv).load
 
     @jit
-    def split_triple(queries, row, first_head, codes, marks, v_codes, v_marks, cells, at, n, scale, scores, vector, values):
-        """Scores and values of cells[at:at+n] for a group of heads; scores become weights, returns nothing else."""
+    def split_triple(queries, row, slot, j, k_codes, k_scales, v_codes, v_scales, cells, at, n, scale, scores, vector, values):
+        """Scores and values of cells[at:at+n] for the heads of K/V head j; scores become weights, returns nothing else."""
         group, size = values.shape
+        first_head = j * group
         for s in range(n):
-            load(codes[cells[row, at + s]], marks[cells[row, at + s]], vector)
+            cell = cells[row, at + s]
+            load(k_codes[slot, cell, j], k_scales[slot, cell, j], vector)
             for h in range(group):
                 scores[h, s] = mul(dot8(queries[row, first_head + h], vector, size), scale)
         for h in range(group):
@@ -99,7 +101,8 @@ def attend(kv: str):
             for i in range(size):
                 values[h, i] = ZERO
         for s in range(n):
-            load(v_codes[cells[row, at + s]], v_marks[cells[row, at + s]], vector)
+            cell = cells[row, at + s]
+            load(v_codes[slot, cell, j], v_scales[slot, cell, j], vector)
             for h in range(group):
                 e = scores[h, s]
                 for i in range(size):
@@ -114,12 +117,9 @@ def attend(kv: str):
         tops, totals, values = np.empty(group, np.float32), np.empty(group, np.float32), np.empty((group, size), np.float32)
         for item in range(begin, end):
             row, j = item // n_kv, item % n_kv
-            slot = slots[row]
-            keys, key_marks = k_codes[slot, :, j], k_scales[slot, :, j]
-            cell_values, value_marks = v_codes[slot, :, j], v_scales[slot, :, j]
             for at in range(0, counts[row], SPLIT):
                 n = counts[row] - at if counts[row] - at < SPLIT else SPLIT
-                split_triple(queries, row, j * group, keys, key_marks, cell_values, value_marks, cells, at, n, scale, scores, vector, values)
+                split_triple(queries, row, slots[row], j, k_codes, k_scales, v_codes, v_scales, cells, at, n, scale, scores, vector, values)
                 for h in range(group):
                     total = ZERO
                     for s in range(n):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.errors import UsageError
+from strata.host.float_vectors import LANES, widen_eights
 from strata.numerics.cpu import div, from_bits, half, jit, mul, round_even, to_half
 from strata.numerics.on_cpu import magnitude
 
@@ -54,7 +55,9 @@ def _store_f16(x, codes, scales):
 
 @jit
 def _load_f16(codes, scales, out):
-    for i in range(out.shape[0]):
+    whole = out.shape[0] - out.shape[0] % LANES
+    widen_eights(codes, out, whole)
+    for i in range(whole, out.shape[0]):
         out[i] = half(np.uint32(codes[i]))
 
 

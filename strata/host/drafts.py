@@ -122,7 +122,8 @@ class HostDrafts(HostBlocks):
         self._chained[slots[last]] = 0
 
     def clear(self, slot: int) -> None:
-        """Start a new session in a slot."""
+        """Start a new session in a slot; rows of it that are still held are of the old one."""
+        self._held = {window: rows for window, rows in self._held.items() if slot not in window.segment_slot}
         self.cells.counts[slot], self._position[slot], self._chained[slot] = 0, -1, 0
 
     def has_tip(self, slot: int, position: int) -> bool:

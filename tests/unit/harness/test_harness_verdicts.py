@@ -1,0 +1,98 @@
+"""A verdict is exact only where all is equal, the feature happened, and the arms ran differently."""
+
+import pytest
+
+from harness.comparison import compare
+from harness.verdicts import CaseResult, collect, exit_code, judge, worst
+from tests.unit.harness.fakes import answer, case, outcome, suite
+
+GOOD = answer([5, 6])
+
+
+def verdict_of(left, right, features=("turns",)):
+    """The verdict and the reason for two outcomes."""
+    comparison = compare(left.answers, right.answers, ["chat-0"] * len(left.answers))
+    return judge(case(len(left.answers), features), left, right, comparison)
+
+
+def test_equal_answers_with_the_feature_engaged_are_exact():
+    assert verdict_of(outcome("a", [GOOD]), outcome("b", [GOOD], {"turns": 3})) == ("exact", "")
+
+
+@pytest.mark.parametrize("counters", [{}, {"turns": 0}, {"others": 9}])
+def test_a_feature_that_never_happened_makes_equal_answers_vacuous(counters):
+    verdict, reason = verdict_of(outcome("a", [GOOD]), outcome("b", [GOOD], counters))
+    assert verdict == "vacuous"
+    assert "turns=0" in reason
+
+
+def test_the_feature_must_happen_in_the_right_arm():
+    assert verdict_of(outcome("a", [GOOD], {"turns": 3}), outcome("b", [GOOD]))[0] == "vacuous"
+
+
+def test_each_feature_of_several_must_happen():
+    verdict, reason = verdict_of(outcome("a", [GOOD]), outcome("b", [GOOD], {"turns": 3}), ("turns", "late"))
+    assert (verdict, reason) == ("vacuous", "the feature never engaged: late=0")
+
+
+def test_arms_with_equal_settings_in_force_prove_nothing():
+    same = {"batch": "1"}
+    verdict, reason = verdict_of(outcome("a", [GOOD], effective=same), outcome("b", [GOOD], {"turns": 3}, same))
+    assert (verdict, reason) == ("vacuous", "both arms ran the same way")
+
+
+def test_nothing_compared_is_vacuous():
+    assert verdict_of(outcome("a", [answer([])]), outcome("b", [answer([])], {"turns": 3})) == ("vacuous", "no token was compared")
+
+
+def test_a_difference_counts_although_the_feature_never_happened():
+    assert verdict_of(outcome("a", [GOOD]), outcome("b", [answer([5, 7])]))[0] == "differs"
+
+
+def test_a_request_that_only_one_arm_fails_is_a_difference():
+    failed = answer([5], finish="error", error="logits are not finite")
+    assert verdict_of(outcome("a", [GOOD]), outcome("b", [failed], {"turns": 3}))[0] == "differs"
+
+
+def test_a_request_that_both_arms_fail_alike_is_an_error_and_not_exact():
+    failed = answer([5], finish="error", error="logits are not finite")
+    verdict, reason = verdict_of(outcome("a", [failed]), outcome("b", [failed], {"turns": 3}))
+    assert verdict == "error"
+    assert "logits are not finite" in reason
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ([], "vacuous"),
+        (["exact", "exact"], "exact"),
+        (["exact", "vacuous"], "vacuous"),
+        (["vacuous", "error", "exact"], "error"),
+        (["error", "differs", "vacuous"], "differs"),
+    ],
+)
+def test_the_worst_verdict_stands_for_all(verdicts, expected):
+    assert worst(verdicts) == expected
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("exact", 0), ("differs", 1), ("vacuous", 2), ("error", 2)])
+def test_verdicts_become_exit_codes(verdict, code):
+    results = collect([suite()], [CaseResult("some", case(), verdict, "", 0.0)])
+    assert exit_code(results) == code
+
+
+def test_no_result_at_all_cannot_be_judged():
+    assert exit_code([]) == 2
+
+
+def test_results_are_put_under_their_suites_and_idle_suites_left_out():
+    results = [CaseResult(name, case(), "exact", "", 0.0) for name in ("b", "a", "b")]
+    collected = collect([suite("a"), suite("b"), suite("c")], results)
+    assert [(result.suite.name, len(result.cases)) for result in collected] == [("a", 1), ("b", 2)]
+
+
+def test_a_suite_sums_the_counters_of_its_cases_features():
+    right = outcome("b", [GOOD], {"turns": 3, "unrelated": 5})
+    one = CaseResult("some", case(), "exact", "", 0.0, outcome("a", [GOOD]), right, compare([GOOD], [GOOD], ["x"]))
+    (result,) = collect([suite()], [one, one])
+    assert (result.counters, result.n_rows, result.n_tokens) == ({"turns": 6}, 4, 4)

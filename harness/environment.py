@@ -7,3 +7,8 @@ from strata.split.devices import usable_cores
 def environment() -> dict[str, str]:
     """Return name -> value."""
     return {**engine_environment(), "devices": f"host (a team of {usable_cores()} threads)"}
+
+
+def recorded_environment() -> dict[str, str]:
+    """Return the environment for a file that others read: without folders of this machine."""
+    return {name: value for name, value in environment().items() if name != "kernel cache"}

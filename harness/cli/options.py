@@ -33,21 +33,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def read_options(arguments: argparse.Namespace) -> Options:
     """Return the options of a parsed command line; raises UsageError naming the flag."""
     options = Options(
-        level=_number("level", arguments.level),
-        seed=_number("seed", arguments.seed),
+        level=number("level", arguments.level),
+        seed=number("seed", arguments.seed),
         model=arguments.model,
         prompts=arguments.prompts,
-        max_new=_number("max-new", arguments.max_new),
-        batch=_number("batch", arguments.batch),
+        max_new=number("max-new", arguments.max_new),
+        batch=number("batch", arguments.batch),
         batch_groups=_groups(arguments.batch_groups),
         layer_split=_numbers("layer-split", arguments.layer_split),
         split_device=_numbers("split-device", arguments.split_device),
         devices=arguments.devices,
         rounding=arguments.rounding,
-        prefill=_number("prefill", arguments.prefill),
+        prefill=number("prefill", arguments.prefill),
         kv=arguments.kv,
-        context=_number("context", arguments.context),
-        threads=_number("threads", arguments.threads),
+        context=number("context", arguments.context),
+        threads=number("threads", arguments.threads),
     )
     if options.level not in LEVELS:
         raise UsageError(f"level={options.level}", "there is no such level", f"use {' or '.join(map(str, LEVELS))}")
@@ -59,7 +59,7 @@ def names(values: list[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for value in values or () for name in value.split(",") if name.strip())
 
 
-def _number(flag: str, text: str | None) -> int | None:
+def number(flag: str, text: str | None) -> int | None:
     if text is None:
         return None
     try:
@@ -72,8 +72,8 @@ def _number(flag: str, text: str | None) -> int | None:
 
 
 def _numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
-    return None if text is None else tuple(_number(flag, part) for part in text.split(","))
+    return None if text is None else tuple(number(flag, part) for part in text.split(","))
 
 
 def _groups(text: str | None) -> int | None:
-    return 0 if text == "auto" else _number("batch-groups", text)
+    return 0 if text == "auto" else number("batch-groups", text)

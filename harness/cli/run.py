@@ -1,9 +1,9 @@
 """`strata-harness run`: judge suites, and report."""
 
 import argparse
-import os
 
 from harness.cli.options import add_options, names, read_options
+from harness.cli.outputs import add_outputs, check_outputs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,12 +12,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", metavar="NAME", help="run only the cases of this name")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first case that is not exact")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON to a file, or to stdout (-) instead of the table")
+    add_outputs(parser)
     add_options(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run the suites; returns 0, 1 or 2."""
     from harness.judging import check, judge_all, select
+    from harness.report.findings import from_run, write_outputs
     from harness.report.json_report import run_document, write_json
     from harness.report.progress import watched
     from harness.report.run_report import print_run
@@ -28,7 +30,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     options = read_options(arguments)
     suites = suites_named(names(arguments.suite))
-    _check_writable(arguments.json)
+    check_outputs(arguments)
     model, scope = open_scope(options)
     runner = Runner(model)
     selection = select(suites, scope, arguments.case)
@@ -43,13 +45,5 @@ def execute(arguments: argparse.Namespace) -> int:
         print_run(collected, options)
     if arguments.json:
         write_json(arguments.json, run_document(collected, options))
+    write_outputs(arguments, "strata-harness run", from_run(collected, options))
     return exit_code(collected)
-
-
-def _check_writable(path: str | None) -> None:
-    """Raise UsageError now rather than after the run."""
-    from strata.errors import UsageError
-
-    folder = os.path.dirname(path or "") or "."
-    if path and path != "-" and (os.path.isdir(path) or not os.access(folder, os.W_OK)):
-        raise UsageError(f"json={path}", "it cannot be written", "name a file in a folder that exists")

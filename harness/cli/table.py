@@ -17,6 +17,8 @@ class Command:
 
 COMMANDS = (
     Command("run", "Run suites and judge whether all arms give equal bits.", "harness.cli.run"),
+    Command("record", "Make a golden file: token ids and hashes of every logit row.", "harness.cli.record"),
+    Command("check", "Hold the model to golden files, and name the operation that changed.", "harness.cli.check"),
     Command("list", "List the suites and their purposes.", "harness.cli.list_suites"),
     Command("env", "Show versions, processor, devices and folders.", "harness.cli.show_environment"),
 )

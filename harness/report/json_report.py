@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from harness.arms import Arm
-from harness.environment import environment
+from harness.environment import recorded_environment
 from harness.options import Options
 from harness.report.reproduce import reproducing_command
 from harness.running import Outcome
@@ -29,7 +29,7 @@ def run_document(results: Sequence[SuiteResult], options: Options) -> dict:
         "n_tokens": sum(result.n_tokens for result in results),
         "n_rows": sum(result.n_rows for result in results),
         "options": asdict(options),
-        "environment": environment(),
+        "environment": recorded_environment(),
         "suites": [_suite(result, options) for result in results],
     }
 

@@ -92,10 +92,14 @@ class Runner:
         return self.run(arm, Workload((item,)))
 
     def _run_together(self, arm: Arm, requests: Sequence[Request]) -> Outcome:
-        with Engine(self.model, arm.settings, self._probe_of(arm)) as engine:
+        with self.open(arm) as engine:
             put_stress(arm.stresses, engine.stages)
             batch = engine.generate(requests)
             return _outcome(arm, engine.resolved, batch)
+
+    def open(self, arm: Arm) -> Engine:
+        """Open an arm's engine, with its probe; the caller closes it."""
+        return Engine(self.model, arm.settings, self._probe_of(arm))
 
     def _resolve(self, arm: Arm) -> Resolved:
         return resolve(arm.settings, self.model.config, usable_cores())

@@ -19,6 +19,7 @@ COMMANDS = (
     Command("run", "Run suites and judge whether all arms give equal bits.", "harness.cli.run"),
     Command("record", "Make a golden file: token ids and hashes of every logit row.", "harness.cli.record"),
     Command("check", "Hold the model to golden files, and name the operation that changed.", "harness.cli.check"),
+    Command("fuzz", "Run random plans until one differs, and shrink it.", "harness.cli.fuzz"),
     Command("list", "List the suites and their purposes.", "harness.cli.list_suites"),
     Command("env", "Show versions, processor, devices and folders.", "harness.cli.show_environment"),
 )

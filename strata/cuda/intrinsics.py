@@ -202,6 +202,16 @@ def dp4a(typing_context, a, b, c):
 
 
 @intrinsic
+def dp4a_unsigned(typing_context, a, b, c):
+    """As dp4a with the bytes of a from 0 to 255."""
+
+    def emit(context, builder, signature, arguments):
+        return _assembly(builder, WORD, arguments, "dp4a.u32.s32 $0, $1, $2, $3;", "=r,r,r,r", False)
+
+    return types.int32(types.uint32, types.int32, types.int32), emit
+
+
+@intrinsic
 def permute_bytes(typing_context, a, b, selector):
     """Byte i of the result is byte `selector >> 4i & 7` of the eight bytes of a (0..3) and b (4..7)."""
 

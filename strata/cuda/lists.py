@@ -8,16 +8,11 @@ from functools import cache
 
 import numpy as np
 from numba import cuda
+from numba.cuda import types
 
-from strata.cuda.seam import Target, jit, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.seam import Target, kernel, launch_dependents, wait_for_dependency
 
 TILE_PLAN_THREADS = 512
-
-
-@jit
-def tiles_of(starts, listed, tile_rows):
-    """Tiles of the entries of a listed expert."""
-    return (starts[listed + 1] - starts[listed] + tile_rows - 1) // tile_rows
 
 
 @cache
@@ -27,20 +22,33 @@ def plan_tiles(target: Target):
 
     @kernel(TILE_PLAN_THREADS)
     def run(tile_rows, n_listed, starts, n_tiles, tile_listed, tile_first):
+        counts = cuda.shared.array(TILE_PLAN_THREADS, types.int32)
         go_on()
         wait_before()
-        n = n_listed[0]
-        for listed in range(cuda.threadIdx.x, n, TILE_PLAN_THREADS):
-            before = np.int32(0)
-            for other in range(listed):
-                before += tiles_of(starts, other, tile_rows)
-            own = np.int32(tiles_of(starts, listed, tile_rows))
+        thread, n = np.int32(cuda.threadIdx.x), n_listed[0]
+        before = np.int32(0)
+        for begin in range(0, n, TILE_PLAN_THREADS):
+            listed = np.int32(begin + thread)
+            first, own = np.int32(0), np.int32(0)
+            if listed < n:
+                first = starts[listed]
+                own = np.int32((starts[listed + 1] - first + tile_rows - 1) // tile_rows)
+            counts[thread] = own
+            cuda.syncthreads()
+            width = np.int32(1)
+            while width < TILE_PLAN_THREADS:
+                other = counts[thread - width] if thread >= width else np.int32(0)
+                cuda.syncthreads()
+                counts[thread] += other
+                cuda.syncthreads()
+                width = np.int32(2 * width)
+            at = np.int32(before + counts[thread] - own)
             for k in range(own):
-                tile_listed[before + k] = listed
-                tile_first[before + k] = starts[listed] + k * tile_rows
-            if listed == n - 1:
-                n_tiles[0] = before + own
-        if n == 0 and cuda.threadIdx.x == 0:
-            n_tiles[0] = 0
+                tile_listed[at + k] = listed
+                tile_first[at + k] = first + k * tile_rows
+            before = np.int32(before + counts[TILE_PLAN_THREADS - 1])
+            cuda.syncthreads()
+        if thread == 0:
+            n_tiles[0] = before
 
     return run

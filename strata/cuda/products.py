@@ -16,12 +16,14 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import CHUNK, WINDOW, Tile, layout_of
+from strata.cuda.tiles import CHUNK, WIDE_WINDOW, WINDOW, Tile, layout_of
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 
 WINDOW_ROWS = 8
+MANY_OUTPUTS = 8192
+"""Output rows from which two sets of a window tile share the activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ def make_lists(device: CudaDevice, purpose: str, most_experts: int, most_entries
     )
 
 
+def _int32s(*values: int) -> tuple:
+    return tuple(np.int32(value) for value in values)
+
+
 def _arguments(weights: Packed, x: Coded) -> tuple:
     if weights.n_in != x.n:
         raise DeviceError(f"a product of {weights.n_in} columns", f"the activations have {x.n}", "give rows of that width")
@@ -129,11 +135,14 @@ def code(device: CudaDevice, x, into: Coded, n_rows: int, spans=None, programmat
 def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, programmatic: bool = False) -> Launch:
     """out float32 [n_rows * n_out] = the first n_rows rows of x times the matrix."""
     if n_rows <= rows.MOST_ROWS:
-        shape = Shape(rows.grid_of(weights.n_out, 1), rows.THREADS, rows.shared_bytes(weights.type_id))
+        turns = rows.turns_of(weights.n_out)
+        grid, n_shared = rows.grid_of(weights.n_out, 1, turns), rows.shared_bytes(weights.type_id, n_rows, weights.n_groups)
         kernel = rows.dense_rows(weights.type_id, n_rows, device.target)
-        sizes = (np.int64(weights.row_bytes), np.int32(weights.n_groups), np.int32(weights.n_out))
-        return Launch(device, kernel, shape, (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
-    return dense_tiled(device, weights, x, n_rows, out, WINDOW if n_rows <= WINDOW_ROWS else CHUNK, programmatic)
+        sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
+        return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
+    if n_rows > WINDOW_ROWS:
+        return dense_tiled(device, weights, x, n_rows, out, CHUNK, programmatic)
+    return dense_tiled(device, weights, x, n_rows, out, WIDE_WINDOW if weights.n_out >= MANY_OUTPUTS else WINDOW, programmatic)
 
 
 def dense_tiled(
@@ -142,22 +151,25 @@ def dense_tiled(
     """As `dense`, on tensor cores with a given tiling."""
     grid = (-(-weights.n_out // tile.n_outputs), -(-n_rows // tile.n_rows))
     shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
-    sizes = (np.int64(weights.row_bytes), np.int32(weights.n_groups), np.int32(weights.n_out), np.int32(n_rows))
+    sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, n_rows)
     kernel = dense_tiles(weights.type_id, tile, device.target)
     return Launch(device, kernel, shape, (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
 
 
 def _expert_sizes(weights: Packed) -> tuple:
-    return np.int64(weights.expert_bytes), np.int64(weights.row_bytes), np.int32(weights.n_groups), np.int32(weights.n_out)
+    return np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out)
 
 
-def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, per_pass: int = 1, programmatic: bool = False) -> Launch:
+def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False) -> Launch:
     """out float32 [entries * n_out]: every entry's product with its expert's matrix, for windows (few entries an expert)."""
+    n_experts = min(lists.most_experts, lists.most_entries)
+    turns = rows.turns_of(weights.n_out, n_experts)
     shape = Shape(
-        rows.grid_of(weights.n_out, min(lists.most_experts, lists.most_entries)), rows.THREADS, rows.shared_bytes(weights.type_id)
+        rows.grid_of(weights.n_out, n_experts, turns), rows.THREADS, rows.shared_bytes(weights.type_id, 1, weights.n_groups)
     )
-    arguments = (weights.raw, *_expert_sizes(weights), lists.n_listed, lists.experts, lists.starts, lists.entry_rows)
-    kernel = rows.expert_rows(weights.type_id, per_pass, device.target)
+    sizes = (np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns))
+    arguments = (weights.raw, *sizes, lists.n_listed, lists.experts, lists.starts, lists.entry_rows)
+    kernel = rows.expert_rows(weights.type_id, device.target)
     return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
 
 
@@ -179,28 +191,18 @@ def listed_tiled(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, ou
     return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
 
 
-LONG_ROW = 1024
-"""Columns from which a block of the float kernel takes one output instead of four."""
-
-
 def floats(
     device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False
 ) -> Launch:
     """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size])."""
-    if n_in % 4:
-        raise DeviceError(f"a float product of {n_in} columns", "kernels read four at a time", "use a multiple of 4")
-    sizes = (np.int32(n_in), np.int32(n_out))
+    sizes = _int32s(n_in, n_out)
     if n_rows <= float_rows.MOST_ROWS:
-        per_block = 1 if n_in >= LONG_ROW else 4
-        kernel = float_rows.float_rows(type_name, n_rows, per_block, device.target)
-        shape = Shape(
-            (-(-n_out // per_block), 1), float_rows.THREADS_PER_OUTPUT * per_block,
-            float_rows.shared_bytes(type_name, n_in, n_rows, per_block),
-        )
-        pitch = np.int32(float_rows.row_pitch(type_name, n_in))
-        return Launch(device, kernel, shape, (weights, *sizes, pitch, x, out), programmatic)
+        cut = float_rows.shape_of(type_name, n_in, n_out, n_rows)
+        kernel = (float_rows.long_rows if cut.n_warps == 8 else float_rows.short_rows)(type_name, n_rows, device.target)
+        shape = Shape((-(-n_out // cut.n_outputs), 1), cut.n_threads, cut.shared_bytes)
+        return Launch(device, kernel, shape, (weights, *sizes, *_int32s(cut.n_outputs, cut.pitch), x, out), programmatic)
     kernel = float_tiles.float_tiles(type_name, device.target)
     grid = (-(-n_out // float_tiles.OUTPUTS_PER_BLOCK), -(-n_rows // float_tiles.SIDE))
-    values = weights.view(np.float32) if type_name == "F32" else weights
+    values = weights[: 4 * n_in * n_out].view(np.float32) if type_name == "F32" else weights
     shape = Shape(grid, float_tiles.THREADS, float_tiles.SHARED_BYTES)
     return Launch(device, kernel, shape, (values, *sizes, np.int32(n_rows), x, out), programmatic)

@@ -5,7 +5,7 @@ is the same for bytes in which every 32-bit field lies at a multiple of four.  U
 bodies stand in: logic and bounds, never bits.  Does not know: formats, products, devices.
 
     jit(function), kernel(bounds)(function)     a device function; an entry point (compiled at its first launch, never at import)
-    dp4a(a, b, c) -> int32                      c + the dot product of four int8
+    dp4a(a, b, c) -> int32                      c + the dot product of four int8; dp4a_unsigned: a's bytes are 0 .. 255
     mma32(target)(a0..a3, b0, b1, c0..c3), mma16(target)(a0, a1, b0, c0..c3) -> four int32
                                                 int8 tensor cores, 16 x 8 outputs over k = 32 or 16: with lane = 4 r + j of a
                                                 warp, a0 a2 / a1 a3 = words j, j + 4 of rows r / r + 8, b0 b1 = words j, j + 4
@@ -69,7 +69,7 @@ add, mul, div, fma, sqrt = machine.add, machine.mul, machine.div, machine.fma, m
 bits, from_bits, round_even = machine.bits, machine.from_bits, machine.round_even
 half, to_half, brain = machine.half, machine.to_half, machine.brain
 load_u8, load_u16, load_word = machine.load_u8, machine.load_u16, machine.load_word
-dp4a, permute_bytes, sync_warp = machine.dp4a, machine.permute_bytes, machine.sync_warp
+dp4a, dp4a_unsigned, permute_bytes, sync_warp = machine.dp4a, machine.dp4a_unsigned, machine.permute_bytes, machine.sync_warp
 shuffle_float, shuffle_int = machine.shuffle_float, machine.shuffle_int
 exchange_float, exchange_int = machine.exchange_float, machine.exchange_int
 load_four_words, load_two_words = machine.load_four_words, machine.load_two_words

@@ -118,6 +118,11 @@ def dp4a(a, b, c):
     return np.int32(int(c) + int(products.sum()))
 
 
+def dp4a_unsigned(a, b, c):
+    products = np.frombuffer(np.uint32(a).tobytes(), np.uint8).astype(int) * np.frombuffer(np.int32(b).tobytes(), np.int8)
+    return np.int32(int(c) + int(products.sum()))
+
+
 def permute_bytes(a, b, selector):
     source = np.uint32(a).tobytes() + np.uint32(b).tobytes()
     return np.frombuffer(bytes(source[(int(selector) >> 4 * i) & 7] for i in range(4)), np.uint32)[0]

@@ -1,18 +1,29 @@
-"""How packed weight rows reach shared memory: pieces of 16 bytes, several stages ahead.
+"""How packed weight rows and coded activation rows reach shared memory.
 
 A *unit* is 256 weights of a row (8 groups, one per lane), `unit_bytes` long in the packed file layout.  A *stage* holds
-`units` consecutive units of each of a tile's rows.  Rows start anywhere, so a stage's slot holds the aligned 16-byte
-pieces that cover it, and `at & 15` bytes of it come before the first one wanted.  Reads stay inside the aligned pieces
-that a row touches: an allocation of weights ends at a multiple of 16 bytes.  Does not know: what is computed.
+`units` consecutive units of each of a tile's rows.  Rows start anywhere, so a stage's slot holds the aligned 16-byte pieces
+that cover it, and some bytes of its first piece come before the first one wanted.  Reads stay inside the aligned pieces
+that a row touches: an allocation of weights ends at a multiple of 16 bytes.
+
+Activation rows lie whole in shared memory: per unit 256 bytes of codes, first halves of the 8 groups, then second halves
+(so that eight lanes read 128 neighbouring bytes), and per group a pair (scale float32, sum of codes int32).
+Does not know: what is computed.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from strata.cuda.addresses import copier
+from strata.cuda.seam import Target, jit
+from strata.errors import DeviceError
 from strata.formats.contract import GROUP, WeightFormat
 
 UNIT = 256
 LARGEST_STAGE = 328
 """Bytes of a row per stage, at most, where one unit is not longer."""
+UNIT_BYTES = UNIT + 64
+"""Shared memory of one unit of an activation row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +34,6 @@ class Staging:
     units: int
     pitch: int
     pieces: int
-    blocks_per_unit: int
     groups_per_block: int
 
     @property
@@ -33,12 +43,63 @@ class Staging:
 
 
 def staging_of(form: WeightFormat, units: int = 0) -> Staging:
-    """Return the constants for a format; `units` = 0 picks the largest power of two within LARGEST_STAGE."""
+    """Return the constants for a format; `units` = 0 picks the largest power of two within LARGEST_STAGE.
+
+    The pitch is an odd number of pieces: eight rows' words then lie in different banks.
+    """
     unit_bytes = form.block_bytes * UNIT // form.block_weights
     if not units:
         units = 1
         while 2 * units * unit_bytes <= LARGEST_STAGE:
             units *= 2
-    pieces = (15 + unit_bytes * units + 15) // 16
-    pitch = 16 * (pieces | 1)
-    return Staging(unit_bytes, units, pitch, pieces, UNIT // form.block_weights, form.block_weights // GROUP)
+    slack = 0 if form.block_bytes % 16 == 0 else 15
+    pieces = (slack + unit_bytes * units + 15) // 16
+    return Staging(unit_bytes, units, 16 * (pieces | 1), pieces, form.block_weights // GROUP)
+
+
+def activation_bytes(n_rows: int, n_groups: int) -> int:
+    """Return the shared memory of whole activation rows."""
+    return n_rows * ((n_groups + 7) // 8) * UNIT_BYTES
+
+
+def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
+    """Build `fetch(slot, source, left)`: one row's part of a stage by threads_per_row (8 or 16) threads.
+
+    Addresses are this thread's: `slot` the row's place plus 16 * part, `source` the stage's first aligned piece plus
+    16 * part; left = bytes of the row from there on.
+    """
+    step = 16 * threads_per_row
+    first, second, third = (copier(16, k * step, k * step, target) for k in range(3))
+    n_copies = -(-staging.pieces // threads_per_row)
+    spare = n_copies * threads_per_row - staging.pieces
+    last_bytes = 16 * (threads_per_row - spare)
+    if n_copies > 3:
+        raise DeviceError(f"stages of {staging.pieces} pieces", "a thread copies three at most", "use fewer units a stage")
+
+    @jit
+    def fetch(slot, source, left, part):
+        if left > 0 and (n_copies > 1 or 16 * part < last_bytes):
+            first(slot, source)
+        if n_copies > 1 and left > step and (n_copies > 2 or 16 * part < last_bytes):
+            second(slot, source)
+        if n_copies > 2 and left > 2 * step and 16 * part < last_bytes:
+            third(slot, source)
+
+    return fetch
+
+
+def row_stager(n_threads: int, target: Target):
+    """Build `stage(codes_to, marks_to, codes, scales, sums, row, n_groups, thread)`: one activation row, whole; addresses."""
+    copy16, copy4, copy4_behind = copier(16, 0, 0, target), copier(4, 0, 0, target), copier(4, 4, 0, target)
+
+    @jit
+    def stage(codes_to, marks_to, codes, scales, sums, row, n_groups, thread):
+        first = np.int64(row) * n_groups
+        for piece in range(thread, 2 * n_groups, n_threads):
+            group = piece >> 1
+            copy16(codes_to + (256 * (group >> 3) + 128 * (piece & 1) + 16 * (group & 7)), codes + (32 * first + 16 * piece))
+        for group in range(thread, n_groups, n_threads):
+            copy4(marks_to + 8 * group, scales + 4 * (first + group))
+            copy4_behind(marks_to + 8 * group, sums + 4 * (first + group))
+
+    return stage

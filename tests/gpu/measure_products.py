@@ -120,7 +120,7 @@ class Bench:
         del matrices, x, out
         self.free()
 
-    def experts(self, name: str, n_out: int, n_in: int, n_entries: int, per_pass: int = 1) -> None:
+    def experts(self, name: str, n_out: int, n_in: int, n_entries: int) -> None:
         form, n_experts = by_name(name), 512
         weights, x = self.packed(form, n_out, n_in, n_experts)[0], self.coded(8, n_in)
         out = self.device.empty("out", n_entries * n_out, np.float32)
@@ -133,9 +133,9 @@ class Bench:
             lists.experts[: len(experts)].copy_to_device(experts.astype(np.int32))
             lists.starts[: len(experts) + 1].copy_to_device(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
             lists.n_listed.copy_to_device(np.array([len(experts)], np.int32))
-            launches.append(listed(self.device, weights, x, lists, out, per_pass, programmatic=True))
+            launches.append(listed(self.device, weights, x, lists, out, programmatic=True))
         n_bytes = n_distinct / 30 * weights.expert_bytes
-        self.note(f"experts {name} {n_out}x{n_in}, {n_entries} entries, {per_pass} a pass", timed_us(self.device, launches), n_bytes)
+        self.note(f"experts {name} {n_out}x{n_in}, {n_entries} entries", timed_us(self.device, launches), n_bytes)
         del weights, x, out, launches, lists
         self.free()
 
@@ -225,9 +225,8 @@ def main(argv: list[str]) -> int:
     bench.small("Q4_K", 2560, 6144, (1, 8))
     bench.small("Q5_K", 248320, 2560, (1, 4, 8))
     for n_entries in (10, 80):
-        for per_pass in (1, 2):
-            bench.experts("Q2_0", 640, 2560, n_entries, per_pass)
-            bench.experts("Q2_0", 2560, 640, n_entries, per_pass)
+        bench.experts("Q2_0", 640, 2560, n_entries)
+        bench.experts("Q2_0", 2560, 640, n_entries)
     tiles = (CHUNK, Tile(2, 8, 1, 1, 3, 2), Tile(2, 8, 2, 1, 2, 1), Tile(2, 4, 1, 1, 3, 2), Tile(2, 4, 1, 1, 2, 3), Tile(4, 4, 1, 1, 2, 2), Tile(1, 8, 1, 1, 3, 3))
     for name in ("Q4_K", "Q8_0", "Q2_0"):
         bench.chunk(name, 2048, 5120, 2560, tiles)

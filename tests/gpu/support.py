@@ -90,6 +90,12 @@ def random_float_weights(type_name: str, seed: int, n_out: int, n_in: int) -> np
     return (values.view(np.uint32) >> 16).astype(np.uint16) if type_name == "BF16" else values.astype(np.float16).view(np.uint16)
 
 
+def padded_bytes(array: np.ndarray) -> np.ndarray:
+    """Return an array's bytes, ending at a multiple of 16."""
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return np.concatenate((flat, np.zeros(-flat.size % 16, np.uint8)))
+
+
 def folded_bits(values: np.ndarray) -> np.ndarray:
     """Return the int32 bits of float32 values with every NaN folded to one."""
     return np.where(np.isnan(values), np.int32(0x7FC00000), values.view(np.int32))

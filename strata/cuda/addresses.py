@@ -1,0 +1,41 @@
+"""Memory by address: shared memory as the kernels of packed weights use it.
+
+An address of shared memory is an int64 that `shared_address` gives once per thread, a place in global memory one that
+`global_address` gives.  Loads and copies take address plus constant offsets, so that the compiler folds the offsets into the
+instructions; through Numba's arrays it recomputes the base for every access.  In the simulator an address is a pointer
+object that checks its bounds and alignment.
+
+    shared_address(array), global_address(array) -> address
+    SHARED_SEAM, SHARED_ALIGNED_SEAM     seams for `formats`: load_u8/u16/u32(ignored, address)
+    shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats -> float32s
+    copier(n_bytes, to_offset, from_offset, target) -> copy(shared address, global address)
+
+Does not know: what lies there.
+"""
+
+from types import SimpleNamespace
+
+from strata.cuda import seam
+from strata.cuda.seam import SIMULATED, Target
+
+if SIMULATED:
+    from strata.cuda import simulated_addresses as machine
+else:
+    from strata.cuda import address_intrinsics as machine
+
+shared_address, global_address = machine.shared_address, machine.global_address
+shared_word, shared_two_words, shared_four_words = machine.shared_word, machine.shared_two_words, machine.shared_four_words
+shared_two_floats, shared_half_word = machine.shared_two_floats, machine.shared_half_word
+
+
+def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target):
+    """Return a copy of 4 or 16 bytes from global to shared memory, asynchronous where the card can."""
+    return machine.copier(n_bytes, to_offset, from_offset, target.async_copies)
+
+
+def _shared_seam(load_u32) -> SimpleNamespace:
+    return SimpleNamespace(**{**vars(seam.SEAM), "load_u8": machine.load_u8, "load_u16": machine.load_u16, "load_u32": load_u32})
+
+
+SHARED_SEAM = _shared_seam(machine.load_pair_words)
+SHARED_ALIGNED_SEAM = _shared_seam(machine.load_word)

@@ -1,0 +1,177 @@
+"""The inner parts of the tile kernels: copying a stage, one group's products, and the meeting of the lanes.
+
+A group's integer, times its sub-scales where it has two, is exact and below 2^24 (see the formats); so is its product with
+one sub-scale in float32.  Does not know: matrices, experts.
+"""
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.addresses import copier, shared_two_floats, shared_two_words, shared_word
+from strata.cuda.on_cuda import tree8
+from strata.cuda.readers import reader_of
+from strata.cuda.seam import Target, fma, jit, mma16, mma32, mul, shuffle_float, shuffle_int
+from strata.cuda.staging import staging_of
+from strata.cuda.tiles import COLUMNS_AT_ONCE, Layout, Tile
+from strata.formats.contract import WeightFormat
+from strata.numerics.orders import EIGHT
+
+ZERO = np.float32(0.0)
+NOTHING = np.int32(0)
+FINE_BLOCK = 64
+"""Weights of the largest block that has no sub-scales."""
+PER_ROW = 3
+"""Floats kept per output row: d, sub-scale (where there is one), offset; two integer sub-scales lie apart."""
+
+
+def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: Target):
+    """Build `copy(to, source, left)`: up to four copies from_step apart, those that begin within `left` bytes."""
+    c0, c1, c2, c3 = (copier(n_bytes, k * to_step, k * from_step, target) for k in range(4))
+
+    @jit
+    def copy(to, source, left):
+        if left > 0:
+            c0(to, source)
+        if count > 1 and left > from_step:
+            c1(to, source)
+        if count > 2 and left > 2 * from_step:
+            c2(to, source)
+        if count > 3 and left > 3 * from_step:
+            c3(to, source)
+
+    return copy
+
+
+def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
+    """Build `fetch(slot, own, part, row_codes, row_scales, row_sums, stage, n_groups)`: one row's codes, scales and sums.
+
+    own: the row in the tile; part: this thread's place among those that copy it; the addresses are the row's starts.
+    """
+    per_row = tile.n_threads // tile.n_rows
+    units = staging_of(form, tile.units).units
+    n_pieces, n_staged, n_rows = 16 * units, EIGHT * units, tile.n_rows
+    copy_codes = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, target)
+    copy_marks = copy_series(4, max(1, n_staged // per_row), 4 * per_row * n_rows, 4 * per_row, target)
+    codes_at, scales_at, sums_at, code_pitch = layout.codes_at, layout.scales_at, layout.sums_at, layout.code_pitch
+    uses_sums = form.has_offset or reader_of(form).bias != 0
+
+    @jit
+    def fetch(slot, own, part, row_codes, row_scales, row_sums, stage, n_groups):
+        done = np.int32(stage * n_staged)
+        left = np.int32(n_groups - done - part)
+        if n_pieces >= per_row or part < n_pieces:
+            copy_codes(
+                slot + (codes_at + own * code_pitch + 16 * part), row_codes + (32 * done + 16 * part),
+                np.int32(32 * (n_groups - done) - 16 * part),
+            )
+        if n_staged >= per_row or part < n_staged:
+            to = slot + 4 * (part * n_rows + own)
+            copy_marks(to + scales_at, row_scales + 4 * (done + part), 4 * left)
+            if uses_sums:
+                copy_marks(to + sums_at, row_sums + 4 * (done + part), 4 * left)
+
+    return fetch
+
+
+def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
+    """Build `unpack(ignored, own_at, group)`, `gather(...)` and `multiply(...)`: scales, their distribution, one group's products."""
+    reader = reader_of(form)
+    word, unpack_scales, bias = reader.word, reader.scales, reader.bias
+    split_scales, has_offset = form.split_scales, form.has_offset
+    whole, part = mma32(target), mma16(target)
+    bands, columns, code_pitch, n_halves = tile.bands, tile.columns, layout.code_pitch, 2 * tile.bands
+    uses_sums = has_offset or bias != 0
+    has_scale = form.block_weights > FINE_BLOCK and not split_scales
+
+    @jit
+    def gather(own, first_source, values, subs):
+        """Fetch the scales of this thread's rows from the threads that unpacked them."""
+        d, s0, s1, offset = own
+        for half in range(n_halves):
+            source, v = np.int32(first_source + 8 * half), PER_ROW * half
+            values[v] = shuffle_float(d, source)
+            if split_scales:
+                subs[2 * half], subs[2 * half + 1] = shuffle_int(s0, source), shuffle_int(s1, source)
+            elif has_scale:
+                values[v + 1] = shuffle_float(np.float32(s0), source)
+            if has_offset:
+                values[v + 2] = shuffle_float(offset, source)
+
+    @jit
+    def add_row(values, subs, half, ca, cb, ea, eb, xa, xb, sa, sb, lanes, at):
+        """Two outputs: one output row, activation rows a and b."""
+        v = PER_ROW * half
+        if split_scales:
+            ca = np.int32(np.int32(ca * subs[2 * half]) + np.int32(ea * subs[2 * half + 1]))
+            cb = np.int32(np.int32(cb * subs[2 * half]) + np.int32(eb * subs[2 * half + 1]))
+        a, b = np.float32(ca), np.float32(cb)
+        if has_scale:
+            a, b = mul(a, values[v + 1]), mul(b, values[v + 1])
+        la, lb = fma(mul(values[v], xa), a, lanes[at]), fma(mul(values[v], xb), b, lanes[at + 1])
+        if has_offset:
+            la, lb = fma(mul(values[v + 2], xa), sa, la), fma(mul(values[v + 2], xb), sb, lb)
+        lanes[at], lanes[at + 1] = la, lb
+
+    @jit
+    def multiply(rows_at, behind, group, j, codes_at, scales_at, sums_at, count, values, subs, words, lanes, first_lane):
+        """rows_at + behind[half]: the blocks of this thread's rows; codes_at, scales_at, sums_at: this thread's word of column 0, and its two rows' marks."""
+        for half in range(n_halves):
+            words[2 * half] = word(NOTHING, rows_at + behind[half], group, j)
+            words[2 * half + 1] = word(NOTHING, rows_at + behind[half], group, j + 4)
+        for column in range(columns):
+            if columns == 1 or 8 * column < count:
+                b0 = np.int32(shared_word(codes_at + 8 * column * code_pitch))
+                b1 = np.int32(shared_word(codes_at + (8 * column * code_pitch + 16)))
+                xa, xb = shared_two_floats(scales_at + 32 * column)
+                ca = cb = NOTHING
+                sa = sb = ZERO
+                if uses_sums:
+                    ia, ib = shared_two_words(sums_at + 32 * column)
+                    if has_offset:
+                        sa, sb = np.float32(ia), np.float32(ib)
+                    if bias != 0:
+                        ca, cb = np.int32(-bias * ia), np.int32(-bias * ib)
+                for band in range(bands):
+                    w, at = 4 * band, first_lane + 4 * (column * bands + band)
+                    e0 = e1 = e2 = e3 = NOTHING
+                    if split_scales:
+                        c0, c1, c2, c3 = part(words[w], words[w + 2], b0, NOTHING, NOTHING, NOTHING, NOTHING)
+                        e0, e1, e2, e3 = part(words[w + 1], words[w + 3], b1, NOTHING, NOTHING, NOTHING, NOTHING)
+                    else:
+                        c0, c1, c2, c3 = whole(words[w], words[w + 2], words[w + 1], words[w + 3], b0, b1, ca, cb, ca, cb)
+                    add_row(values, subs, 2 * band, c0, c1, e0, e1, xa, xb, sa, sb, lanes, at)
+                    add_row(values, subs, 2 * band + 1, c2, c3, e2, e3, xa, xb, sa, sb, lanes, at + 2)
+
+    return unpack_scales, gather, multiply
+
+
+def lanes_meeting(tile: Tile):
+    """Build `finish(...)`: the lanes of a tile meet in the tree, and the sums are stored."""
+    bands, columns, n_warps, per_warp = tile.bands, tile.columns, tile.warps_per_set, tile.lanes_per_warp
+    at_once = min(columns, COLUMNS_AT_ONCE)
+    per_pass, per_lane = 4 * at_once * bands, 4 * columns * bands
+    share = per_pass // n_warps
+
+    @jit
+    def finish(meeting, lanes, thread, warp, which, first_output, n_out, count, first_entry, out):
+        place = which * (EIGHT * per_pass * 32) + thread
+        for begin in range(0, columns, at_once):
+            cuda.syncthreads()
+            for e in range(per_warp):
+                for v in range(per_pass):
+                    meeting[place + ((per_warp * warp + e) * per_pass + v) * 32] = lanes[e * per_lane + 4 * begin * bands + v]
+            cuda.syncthreads()
+            for s in range(share):
+                v = np.int32(warp * share + s)
+                at, step = place + v * 32, per_pass * 32
+                total = tree8(
+                    meeting[at], meeting[at + step], meeting[at + 2 * step], meeting[at + 3 * step],
+                    meeting[at + 4 * step], meeting[at + 5 * step], meeting[at + 6 * step], meeting[at + 7 * step],
+                )
+                column, band = begin + v // (4 * bands), (v // 4) % bands
+                row = np.int32(8 * column + 2 * (thread & 3) + (v & 1))
+                n = np.int32(first_output + 16 * band + 8 * ((v >> 1) & 1) + (thread >> 2))
+                if row < count and n < n_out:
+                    out[np.int64(first_entry + row) * n_out + n] = total
+
+    return finish

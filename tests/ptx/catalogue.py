@@ -1,0 +1,100 @@
+"""Every kernel of the product rooms with its signature; other rooms add a function and a line in ROOMS.
+
+An entry is (name, build(target) -> dispatcher, signature, most registers).  Signatures are those that `launch.py` makes of
+contiguous arrays and sized integers.  Does not know: how they are compiled.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from strata.formats.table import FORMATS
+
+THOROUGH = ("Q4_K", "Q3_K", "Q2_0")
+"""Formats that stand for the kinds of unpacking: an offset and aligned words; split scales; turned words with a bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kernel; `representative` ones are compiled for every capability in the default run, others are slow tests."""
+
+    name: str
+    build: Callable
+    signature: tuple
+    most_registers: int
+    representative: bool
+
+
+def _types():
+    from numba.cuda import types
+
+    def array(element):
+        return types.Array(element, 1, "C")
+
+    return {
+        "u8": array(types.uint8), "i8": array(types.int8), "i32": array(types.int32), "f32": array(types.float32),
+        "I": types.int32, "L": types.int64,
+    }
+
+
+def _signature(text: str) -> tuple:
+    by_name = _types()
+    return tuple(by_name[word] for word in text.split())
+
+
+DENSE_ROWS = "u8 I I I I i8 f32 i32 f32"
+EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
+DENSE_TILES = "u8 I I I I i8 f32 i32 f32"
+EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
+
+
+def quantised_products() -> Iterator[Entry]:
+    from strata.cuda.rows import dense_rows, expert_rows
+    from strata.cuda.tile_kernels import dense_tiles, expert_tiles
+    from strata.cuda.tiles import CHUNK, WINDOW
+
+    for type_id, form in FORMATS.items():
+        chosen = form.name in THOROUGH
+        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
+            yield Entry(
+                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, t), _signature(DENSE_ROWS),
+                most, n_rows == 1 or chosen and n_rows == 4,
+            )
+        yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
+        for name, tile in (("window", WINDOW), ("chunk", CHUNK)):
+            yield Entry(
+                f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, s, t), _signature(DENSE_TILES),
+                80 if tile is WINDOW else 128, chosen,
+            )
+        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, CHUNK, t), _signature(EXPERT_TILES), 128, chosen)
+
+
+def float_products() -> Iterator[Entry]:
+    from strata.cuda.float_rows import long_rows, short_rows
+    from strata.cuda.float_tiles import float_tiles
+
+    for name in ("BF16", "F16", "F32"):
+        for n_rows in (1, 8):
+            for build in (long_rows, short_rows):
+                yield Entry(
+                    f"{build.__name__} {name} {n_rows}", lambda t, b=build, n=name, r=n_rows: b(n, r, t),
+                    _signature("u8 I I I I f32 f32"), 128, name == "BF16",
+                )
+        weights = "f32" if name == "F32" else "u8"
+        yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), _signature(f"{weights} I I I f32 f32"), 128, True)
+
+
+def small_kernels() -> Iterator[Entry]:
+    from strata.cuda.coding import encode, encode_spans
+    from strata.cuda.lists import plan_tiles
+
+    yield Entry("encode", encode, _signature("f32 I i8 i8 f32 i32"), 64, True)
+    yield Entry("encode_spans", encode_spans, _signature("f32 I I i32 i8 i8 f32 i32"), 64, True)
+    yield Entry("plan_tiles", plan_tiles, _signature("I i32 i32 i32 i32 i32"), 64, True)
+
+
+ROOMS = (quantised_products, float_products, small_kernels)
+
+
+def entries() -> list[Entry]:
+    """Return every kernel of every room."""
+    return [entry for room in ROOMS for entry in room()]

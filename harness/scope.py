@@ -18,6 +18,7 @@ from strata.model.model import Model, load_model
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "fixtures" / "strata-mini-mix"
 PROMPTS = MODEL / "prompts.json"
+CHUNK_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ class Scope:
         if not self.given:
             chosen = mix(self.prompts, len(self.prompts) if self.size.all_items else n_items, self.options.seed)
         return Workload(tuple(replace(item, max_new=self.max_new) for item in self._cut(chosen)))
+
+    def chunk_rows(self, work: Workload) -> int:
+        """Return rows of a prompt chunk that the workload's longest prompt takes more than one of."""
+        longest = max(len(item.prompt) for item in work.items)
+        return self.options.prefill or max(1, min(CHUNK_ROWS, longest // 2))
 
     def _cut(self, items: tuple[Item, ...]) -> Iterator[Item]:
         """Cut prompts to the level's size, the first long one to its depth."""

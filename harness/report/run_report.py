@@ -50,7 +50,8 @@ def last_line(results: Sequence[SuiteResult]) -> str:
     verdict = worst(result.verdict for result in results)
     n_cases, n_tokens, n_rows = (sum(values) for values in zip(*((len(r.cases), r.n_tokens, r.n_rows) for r in results), strict=True))
     seconds = sum(result.seconds for result in results)
+    plural = "case" if n_cases == 1 else "cases"
     return (
         f"[{COLOURS[verdict]}]{verdict}[/]: {MEANINGS[verdict]}; "
-        f"{n_cases} cases, {n_tokens:,} tokens, {n_rows:,} logit rows compared in {seconds:.1f} s"
+        f"{n_cases} {plural}, {n_tokens:,} tokens, {n_rows:,} logit rows compared in {seconds:.1f} s"
     )

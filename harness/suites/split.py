@@ -77,7 +77,7 @@ def _with_drafts(case: Case) -> Case:
 
 
 def _with_chunks(scope: Scope, case: Case) -> Case:
-    settings = replace(case.right.settings, prefill=scope.options.prefill or 32)
+    settings = replace(case.right.settings, prefill=scope.chunk_rows(case.workload))
     return replace(case, right=replace(case.right, settings=settings), features=(CROSSED, "chunked_prompts"))
 
 

@@ -54,7 +54,7 @@ def _widths(scope: Scope, slots: int) -> Case:
 def _over_stages(scope: Scope) -> Case:
     case = _case(scope, "stages", 4, "mixed", (*BOTH, "hand_offs"), stresses=("poison",))
     split = even_split(scope.config.n_layers, 2)
-    settings = split_settings(scope, split, (0,), prefill=scope.options.prefill or 32)
+    settings = split_settings(scope, split, (0,), prefill=scope.chunk_rows(case.workload))
     return replace(case, right=replace(case.right, settings=settings))
 
 

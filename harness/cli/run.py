@@ -22,7 +22,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from harness.report.findings import from_run, write_outputs
     from harness.report.json_report import run_document, write_json
     from harness.report.progress import watched
-    from harness.report.run_report import print_run
+    from harness.report.run_report import print_notes, print_run
     from harness.running import Runner
     from harness.scope import open_scope
     from harness.suites.table import suites_named
@@ -41,6 +41,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.fail_fast and result.verdict != EXACT:
             break
     collected = collect(selection.suites, results)
+    print_notes(collected)
     if arguments.json != "-":
         print_run(collected, options)
     if arguments.json:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.options import Options
-from harness.report.console import results_console
+from harness.report.console import results_console, side_console
 from harness.report.difference_panel import case_panel
 from harness.verdicts import EXACT, SuiteResult, worst
 from rich.table import Table
@@ -29,6 +29,13 @@ def print_run(results: Sequence[SuiteResult], options: Options) -> None:
         console.print(f"{len(failing) - SHOWN_CASES} more cases are not exact: see --json")
     console.print(suite_table(results))
     console.print(last_line(results))
+
+
+def print_notes(results: Sequence[SuiteResult]) -> None:
+    """Print, once each and on stderr, what the engine ran otherwise than asked."""
+    outcomes = [side for result in results for case in result.cases for side in (case.left, case.right) if side]
+    for note in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
+        side_console().print(f"note: {note}", markup=False)
 
 
 def suite_table(results: Sequence[SuiteResult]) -> Table:

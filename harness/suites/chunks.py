@@ -16,8 +16,8 @@ SIZES = (1, 7, 32, 256)
 CHUNKED = "chunked_prompts"
 ITEMS = 4
 LARGE = 100
-WHOLE = 1 << 20
-"""Rows of a chunk that no prompt fills."""
+WHOLE = 0
+"""The engine's own chunk: 2,048 rows, which no shipped prompt fills."""
 BORDER_TOKENS = 12
 """Tokens wanted of each border prompt: what a wrong state would spoil shows at once."""
 

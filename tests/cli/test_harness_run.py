@@ -76,6 +76,12 @@ def test_a_device_that_is_too_small_is_an_error_with_exit_code_2(prompts):
     assert re.search(r"on host\[0\]: [\d,]+ bytes are free there", outcome.out)
 
 
+def test_what_runs_otherwise_than_asked_is_said_on_stderr(prompts):
+    outcome = harness("run", "--suite", "batch", "--case", "slots-9", "--batch", 9, "--prompts", prompts, *SMALL)
+    assert outcome.code == 0
+    assert outcome.err == "note: batch=9 runs as 8 slots: a window holds 8 rows\n"
+
+
 def test_fail_fast_stops_at_the_first_case_that_is_not_exact(prompts):
     outcome = harness("run", "--suite", "batch", "--batch", 1, "--fail-fast", "--prompts", prompts, *SMALL)
     assert outcome.code == 2

@@ -47,7 +47,7 @@ load_u8, load_u16 = _load(BYTE, 1, 1, types.uint32, True), _load(SHORT, 1, 2, ty
 load_word = _load(WORD, 1, 4, types.uint32, True)
 shared_word, shared_half_word = _load(WORD, 1, 4, types.uint32, False), _load(SHORT, 1, 2, types.uint32, False)
 shared_two_words, shared_four_words = _load(WORD, 2, 8, types.int32, False), _load(WORD, 4, 16, types.int32, False)
-shared_two_floats = _load(FLOAT, 2, 8, types.float32, False)
+shared_two_floats, shared_four_floats = _load(FLOAT, 2, 8, types.float32, False), _load(FLOAT, 4, 16, types.float32, False)
 
 
 @intrinsic
@@ -61,8 +61,8 @@ def load_pair_words(typing_context, raw, at):
     return types.uint32(raw, types.int64), emit
 
 
-def copier(n_bytes: int, to_offset: int, from_offset: int, asynchronous: bool):
-    level = "cg" if n_bytes == 16 else "ca"
+def copier(n_bytes: int, to_offset: int, from_offset: int, asynchronous: bool, once: bool):
+    level = "cg" if once else "ca"
     text = f"cp.async.{level}.shared.global [$0+{to_offset}], [$1+{from_offset}], {n_bytes};"
     vector = ir.VectorType(WORD, n_bytes // 4)
 

@@ -7,8 +7,8 @@ object that checks its bounds and alignment.
 
     shared_address(array), global_address(array) -> address
     SHARED_SEAM, SHARED_ALIGNED_SEAM     seams for `formats`: load_u8/u16/u32(ignored, address)
-    shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats -> float32s
-    copier(n_bytes, to_offset, from_offset, target) -> copy(shared address, global address)
+    shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats, shared_four_floats -> float32s
+    copier(n_bytes, to_offset, from_offset, target, once) -> copy(shared address, global address)
 
 Does not know: what lies there.
 """
@@ -25,12 +25,17 @@ else:
 
 shared_address, global_address = machine.shared_address, machine.global_address
 shared_word, shared_two_words, shared_four_words = machine.shared_word, machine.shared_two_words, machine.shared_four_words
-shared_two_floats, shared_half_word = machine.shared_two_floats, machine.shared_half_word
+shared_two_floats, shared_four_floats = machine.shared_two_floats, machine.shared_four_floats
+shared_half_word = machine.shared_half_word
 
 
-def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target):
-    """Return a copy of 4 or 16 bytes from global to shared memory, asynchronous where the card can."""
-    return machine.copier(n_bytes, to_offset, from_offset, target.async_copies)
+def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target, once: bool = False):
+    """Return a copy of 4 or 16 bytes from global to shared memory, asynchronous where the card can.
+
+    `once` (16 bytes only) passes the first-level cache by: for weights, which one block reads once.  What many blocks read
+    at the same time must not: the second level serves a line to one of them after the other.
+    """
+    return machine.copier(n_bytes, to_offset, from_offset, target.async_copies, once)
 
 
 def _shared_seam(load_u32) -> SimpleNamespace:

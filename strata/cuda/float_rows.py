@@ -1,12 +1,11 @@
-"""Products of a few activation rows with float weights (bfloat16, float16 or float32): 256 lanes.
+"""Products of a few activation rows with float weights (bfloat16, float16 or float32): 256 lanes, 64 threads an output.
 
 The order of host/float_products.py: element i belongs to lane i mod 256, a lane is a chain in ascending i, the halving tree
-sums the lanes.  A team of 8 warps (long rows) or one warp (short rows) computes an output.  Thread t of warp q holds the
-lanes t + 32 m, m = q, or all eight m: the tree's first three levels join lanes of equal t (inside the thread, or through
-shared memory), the last five are exchanges inside a warp.  An output's whole weight row is copied to shared memory at once,
-before the activations are known.
+sums the lanes.  Thread t of an output holds lanes 4 t .. 4 t + 3.  An output's whole weight row is copied to shared memory
+at once, before the activations are known, and so are one or two long activation rows, when they are.  The tree: lanes 128 apart meet through shared memory (threads 32 apart), lanes
+64 .. 4 apart by exchanges inside a warp, where each step keeps half of a thread's lanes, lanes 2 and 1 apart likewise.
 
-Shapes: weights uint8 (raw bytes of [n_out, n_in]); x float32 [rows * n_in]; out float32 [rows * n_out].
+Shapes: weights uint8 (raw bytes of [n_out, n_in], n_in a multiple of 4); x float32 [rows * n_in]; out float32 [rows * n_out].
 Does not know: what the products are for.
 """
 
@@ -17,195 +16,160 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import copier, global_address, shared_address, shared_half_word, shared_word
-from strata.cuda.on_cuda import tree8
+from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats, shared_two_words
 from strata.cuda.seam import (
-    Target, add, brain, copies, exchange_float, fma, from_bits, half, jit, kernel, launch_dependents, wait_for_dependency,
+    Target, add, brain, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency,
 )
 from strata.numerics.orders import WIDE
 
 ZERO = np.float32(0.0)
+THREADS_PER_OUTPUT = 64
 MOST_ROWS = 8
 LONG_ROW = 1024
-"""Columns from which eight warps share an output."""
-BLOCKS = 660
-"""Blocks of short rows: five for each multiprocessor of a large card."""
+"""Columns from which a block has one output."""
+MOST_STAGED_BYTES = 84000
+"""Activation rows beyond this stay outside shared memory: two blocks should fit on a multiprocessor."""
+LOW_HALF = np.uint32(0xFFFF)
 
 
 @jit
-def _brain_at(at):
-    return brain(shared_half_word(at))
+def _four_brains(at):
+    a, b = shared_two_words(at)
+    a, b = np.uint32(a), np.uint32(b)
+    return brain(a & LOW_HALF), brain(a >> 16), brain(b & LOW_HALF), brain(b >> 16)
 
 
 @jit
-def _half_at(at):
-    return half(shared_half_word(at))
+def _four_halves(at):
+    a, b = shared_two_words(at)
+    a, b = np.uint32(a), np.uint32(b)
+    return half(a & LOW_HALF), half(a >> 16), half(b & LOW_HALF), half(b >> 16)
+
+
+WIDEN_FOUR = {"BF16": (_four_brains, 2), "F16": (_four_halves, 2), "F32": (shared_four_floats, 4)}
+"""By type name: `load(shared address) -> four floats`, and bytes per value."""
 
 
 @jit
-def _float_at(at):
-    return from_bits(np.int32(shared_word(at)))
-
-
-WIDEN = {"BF16": (_brain_at, 2), "F16": (_half_at, 2), "F32": (_float_at, 4)}
-"""By type name: `load(shared address)`, and bytes per value."""
+def sum_in_warp(v0, v1, v2, v3, thread):
+    """Sum lanes 4 t + j (j = 0..3) of the 32 threads of a warp by the halving tree; every thread gets the sum."""
+    upper = thread & 16
+    a = add(v2 if upper else v0, exchange_float(v0 if upper else v2, np.int32(16)))
+    b = add(v3 if upper else v1, exchange_float(v1 if upper else v3, np.int32(16)))
+    upper = thread & 8
+    a = add(b if upper else a, exchange_float(a if upper else b, np.int32(8)))
+    a = add(a, exchange_float(a, np.int32(4)))
+    a = add(a, exchange_float(a, np.int32(2)))
+    a = add(a, exchange_float(a, np.int32(1)))
+    a = add(a, exchange_float(a, np.int32(16)))
+    return add(a, exchange_float(a, np.int32(8)))
 
 
 @dataclass(frozen=True, slots=True)
 class FloatShape:
-    """How a launch is cut: warps per output, outputs at a time and in all per block, bytes of shared memory."""
+    """How a launch is cut: outputs per block, whether activations are staged, bytes of shared memory per weight row and in all."""
 
-    n_warps: int
-    n_together: int
     n_outputs: int
+    staged: bool
     pitch: int
     shared_bytes: int
 
-    @property
-    def n_threads(self) -> int:
-        return 32 * self.n_warps * self.n_together
+
+def shape_of(type_name: str, n_in: int, n_rows: int) -> FloatShape:
+    """Return the cut for a product: long rows one output a block, others four; few long activation rows are staged."""
+    pitch = (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16
+    n_outputs, staged = (1, n_rows * n_in * 4 <= MOST_STAGED_BYTES) if n_in >= LONG_ROW else (4, False)
+    row_bytes = n_rows * n_in * 4 if staged else 0
+    return FloatShape(n_outputs, staged, pitch, row_bytes + n_outputs * (pitch + n_rows * 32 * 4 * 4))
 
 
-def shape_of(type_name: str, n_in: int, n_out: int, n_rows: int) -> FloatShape:
-    """Return the cut for a product: long rows one output a block, short rows four warps with several outputs each."""
-    pitch = (n_in * WIDEN[type_name][1] + 31) // 16 * 16
-    if n_in >= LONG_ROW:
-        return FloatShape(8, 1, 1, pitch, pitch + n_rows * WIDE * 4)
-    n_outputs = 4 * max(1, min(8, n_out // (4 * BLOCKS)))
-    return FloatShape(1, 4, n_outputs, pitch, n_outputs * pitch)
-
-
-@jit
-def sum_in_warp(v):
-    """Sum one value of each of the 32 threads of a warp by the halving tree; every thread gets the sum."""
-    v = add(v, exchange_float(v, np.int32(16)))
-    v = add(v, exchange_float(v, np.int32(8)))
-    v = add(v, exchange_float(v, np.int32(4)))
-    v = add(v, exchange_float(v, np.int32(2)))
-    return add(v, exchange_float(v, np.int32(1)))
-
-
-def _lane_sums(type_name: str, n_rows: int, n_held: int):
-    """Build `advance(...)`: a thread's chains over its elements; it holds n_held (1 or 8) lanes for each of n_rows rows."""
-    widen, value_bytes = WIDEN[type_name]
-    step = WIDE // n_held
+def _advance(type_name: str, n_rows: int, staged: bool):
+    """Build `advance(row_at, x_at, x, begin, end, thread, n_in, lanes)`: elements begin .. end - 1 of all rows."""
+    widen_four, value_bytes = WIDEN_FOUR[type_name]
 
     @jit
-    def advance(row_at, x, first, n_in, lanes):
-        """`first`: the thread's first lane; x: the array; row_at: address of the weight row."""
-        whole = n_in & -WIDE
-        for begin in range(0, whole, WIDE):
-            for k in range(n_held):
-                i = begin + first + step * k
-                w = widen(row_at + i * value_bytes)
-                for r in range(n_rows):
-                    lanes[n_held * r + k] = fma(w, x[np.int64(r) * n_in + i], lanes[n_held * r + k])
-        for k in range(n_held):
-            i = whole + first + step * k
-            if i < n_in:
-                w = widen(row_at + i * value_bytes)
-                for r in range(n_rows):
-                    lanes[n_held * r + k] = fma(w, x[np.int64(r) * n_in + i], lanes[n_held * r + k])
+    def advance(row_at, x_at, x, begin, end, thread, n_in, lanes):
+        for i in range(begin + 4 * thread, end, WIDE):
+            w0, w1, w2, w3 = widen_four(row_at + i * value_bytes)
+            for r in range(n_rows):
+                if staged:
+                    x0, x1, x2, x3 = shared_four_floats(x_at + 4 * (r * n_in + i))
+                else:
+                    x0, x1, x2, x3 = load_four_floats(x, 4 * (np.int64(r) * n_in + i))
+                lanes[4 * r] = fma(w0, x0, lanes[4 * r])
+                lanes[4 * r + 1] = fma(w1, x1, lanes[4 * r + 1])
+                lanes[4 * r + 2] = fma(w2, x2, lanes[4 * r + 2])
+                lanes[4 * r + 3] = fma(w3, x3, lanes[4 * r + 3])
 
     return advance
 
 
-def _row_fetcher(target: Target, value_bytes: int):
-    """Build `fetch(to, weights, n, n_in, thread, n_threads) -> bytes before the row`: one whole weight row."""
-    copy16 = copier(16, 0, 0, target)
-
-    @jit
-    def fetch(to, weights, n, n_in, thread, n_threads):
-        start = np.int64(n) * n_in * value_bytes
-        before = start & 15
-        for piece in range(thread, (before + n_in * value_bytes + 15) >> 4, n_threads):
-            copy16(to + 16 * piece, weights + (start - before + 16 * piece))
-        return before
-
-    return fetch
-
-
 @cache
-def long_rows(type_name: str, n_rows: int, target: Target):
-    """Return the kernel for rows of LONG_ROW columns or more: one output a block of 256 threads.
+def float_rows(type_name: str, n_rows: int, n_outputs: int, staged: bool, target: Target):
+    """Return the kernel for exactly n_rows (1 .. MOST_ROWS) rows and n_outputs outputs a block (64 threads each).
 
-    kernel(weights, n_in, n_out, n_outputs, pitch, x, out).
+    kernel(weights, n_in, n_out, pitch, x, out); grid (n_out / n_outputs, rounded up).  Shared memory: activation rows if
+    `staged`, weight rows, then the lanes of threads of the other warp.
     """
-    fetch, advance = _row_fetcher(target, WIDEN[type_name][1]), _lane_sums(type_name, n_rows, 1)
-    done = copies(target, 0)
-    commit, wait_all = done.commit, done.wait
+    value_bytes = WIDEN_FOUR[type_name][1]
+    halfway, done = copies(target, 1), copies(target, 0)
+    copy_weights, copy_row, commit = copier(16, 0, 0, target, once=True), copier(16, 0, 0, target), done.commit
+    wait_half, wait_all = halfway.wait, done.wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+    advance = _advance(type_name, n_rows, staged)
+    n_lanes, n_threads = 4 * n_rows, THREADS_PER_OUTPUT * n_outputs
 
-    @kernel(WIDE)
-    def run(weights, n_in, n_out, n_outputs, pitch, x, out):
+    @kernel(n_threads)
+    def run(weights, n_in, n_out, pitch, x, out):
         shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
-        thread, n = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)
-        before = fetch(shared, global_address(weights), n, n_in, thread, WIDE)
+        place = global_address(weights)
+        thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
+        n = np.int32(np.int32(cuda.blockIdx.x) * n_outputs + which)
+        start = np.int64(min(n, np.int32(n_out - 1))) * n_in * value_bytes
+        before = start & 15
+        staged_bytes = 4 * n_rows * np.int64(n_in) if staged else np.int64(0)
+        slot = shared + (staged_bytes + which * pitch)
+        n_pieces = (before + n_in * value_bytes + 15) >> 4
+        middle = (n_in >> 1) & -WIDE
+        pieces_half = (middle * value_bytes + 16) >> 4
+        for piece in range(thread, pieces_half, THREADS_PER_OUTPUT):
+            copy_weights(slot + 16 * piece, place + (start - before + 16 * piece))
+        commit()
+        for piece in range(pieces_half + thread, n_pieces, THREADS_PER_OUTPUT):
+            copy_weights(slot + 16 * piece, place + (start - before + 16 * piece))
         commit()
         go_on()
         wait_before()
-        lanes = cuda.local.array(n_rows, np.float32)
-        for r in range(n_rows):
-            lanes[r] = ZERO
-        wait_all()
-        cuda.syncthreads()
-        advance(shared + before, x, thread, n_in, lanes)
-        meeting = (pitch >> 2) + thread
-        for r in range(n_rows):
-            floats[meeting + WIDE * r] = lanes[r]
-        cuda.syncthreads()
-        warp, in_warp = thread >> 5, thread & 31
-        if warp < n_rows:
-            at = (pitch >> 2) + WIDE * warp + in_warp
-            total = sum_in_warp(tree8(
-                floats[at], floats[at + 32], floats[at + 64], floats[at + 96], floats[at + 128], floats[at + 160],
-                floats[at + 192], floats[at + 224],
-            ))
-            if in_warp == 0:
-                out[np.int64(warp) * n_out + n] = total
-
-    return run
-
-
-@cache
-def short_rows(type_name: str, n_rows: int, target: Target):
-    """Return the kernel for rows below LONG_ROW columns: n_outputs outputs a block of four warps, one a warp at a time.
-
-    kernel(weights, n_in, n_out, n_outputs, pitch, x, out).
-    """
-    fetch, advance = _row_fetcher(target, WIDEN[type_name][1]), _lane_sums(type_name, n_rows, 8)
-    done = copies(target, 0)
-    commit, wait_all = done.commit, done.wait
-    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    n_lanes, value_bytes = 8 * n_rows, WIDEN[type_name][1]
-
-    @kernel(128, 4)
-    def run(weights, n_in, n_out, n_outputs, pitch, x, out):
-        shared, place = shared_address(cuda.shared.array(0, types.uint8)), global_address(weights)
-        in_warp, warp = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.threadIdx.x) >> 5
-        first = np.int32(np.int32(cuda.blockIdx.x) * np.int32(n_outputs))
-        for k in range(warp, n_outputs, 4):
-            if first + k < n_out:
-                fetch(shared + k * pitch, place, np.int32(first + k), n_in, in_warp, 32)
-        commit()
-        go_on()
-        wait_before()
-        wait_all()
-        cuda.syncthreads()
+        if staged:
+            for piece in range(np.int32(cuda.threadIdx.x), staged_bytes >> 4, n_threads):
+                copy_row(shared + 16 * piece, global_address(x) + 16 * piece)
+            commit()
         lanes = cuda.local.array(n_lanes, np.float32)
-        for k in range(warp, n_outputs, 4):
-            n = np.int32(first + k)
-            if n < n_out:
-                for v in range(n_lanes):
-                    lanes[v] = ZERO
-                before = (np.int64(n) * n_in * value_bytes) & 15
-                advance(shared + (k * pitch + before), x, in_warp, n_in, lanes)
-                for r in range(n_rows):
-                    v = 8 * r
-                    total = sum_in_warp(tree8(
-                        lanes[v], lanes[v + 1], lanes[v + 2], lanes[v + 3], lanes[v + 4], lanes[v + 5], lanes[v + 6], lanes[v + 7]
-                    ))
-                    if in_warp == 0:
-                        out[np.int64(r) * n_out + n] = total
+        for v in range(n_lanes):
+            lanes[v] = ZERO
+        if staged:
+            wait_all()
+        else:
+            wait_half()
+        cuda.syncthreads()
+        advance(slot + before, shared + 0, x, 0, middle, thread, n_in, lanes)
+        wait_all()
+        cuda.syncthreads()
+        advance(slot + before, shared + 0, x, middle, n_in, thread, n_in, lanes)
+        meeting = ((staged_bytes + n_outputs * pitch) >> 2) + which * n_rows * 128
+        warp, in_warp = thread >> 5, thread & 31
+        for r in range(n_rows):
+            if (r & 1) != warp:
+                for j in range(4):
+                    floats[meeting + 128 * r + 32 * j + in_warp] = lanes[4 * r + j]
+        cuda.syncthreads()
+        for r in range(n_rows):
+            if (r & 1) == warp:
+                at = meeting + 128 * r + in_warp
+                v0, v1 = add(lanes[4 * r], floats[at]), add(lanes[4 * r + 1], floats[at + 32])
+                v2, v3 = add(lanes[4 * r + 2], floats[at + 64]), add(lanes[4 * r + 3], floats[at + 96])
+                total = sum_in_warp(v0, v1, v2, v3, in_warp)
+                if in_warp == 0 and n < n_out:
+                    out[np.int64(r) * n_out + n] = total
 
     return run

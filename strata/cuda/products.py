@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_rows, float_tiles, rows
+from strata.cuda import coding, float_rows, float_short_rows, float_tiles, rows
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
@@ -191,16 +191,28 @@ def listed_tiled(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, ou
     return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
 
 
+def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out) -> tuple:
+    """Return kernel, shape and arguments of a float product with few rows."""
+    if n_in < float_rows.LONG_ROW and n_rows <= float_short_rows.MOST_ROWS:
+        per_block, pitch = float_short_rows.outputs_per_block(n_out), float_short_rows.row_pitch(type_name, n_in)
+        shape = Shape((-(-n_out // per_block), 1), 32 * float_short_rows.N_WARPS, per_block * pitch)
+        kernel = float_short_rows.short_rows(type_name, n_rows, device.target)
+        return kernel, shape, (weights, *_int32s(n_in, n_out, per_block, pitch), x, out)
+    cut = float_rows.shape_of(type_name, n_in, n_rows)
+    kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)
+    shape = Shape((-(-n_out // cut.n_outputs), 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)
+    return kernel, shape, (weights, *_int32s(n_in, n_out, cut.pitch), x, out)
+
+
 def floats(
     device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False
 ) -> Launch:
     """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size])."""
+    if n_in % 4:
+        raise DeviceError(f"a float product of {n_in} columns", "kernels read four at a time", "use a multiple of 4")
     sizes = _int32s(n_in, n_out)
     if n_rows <= float_rows.MOST_ROWS:
-        cut = float_rows.shape_of(type_name, n_in, n_out, n_rows)
-        kernel = (float_rows.long_rows if cut.n_warps == 8 else float_rows.short_rows)(type_name, n_rows, device.target)
-        shape = Shape((-(-n_out // cut.n_outputs), 1), cut.n_threads, cut.shared_bytes)
-        return Launch(device, kernel, shape, (weights, *sizes, *_int32s(cut.n_outputs, cut.pitch), x, out), programmatic)
+        return Launch(device, *_few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out), programmatic)
     kernel = float_tiles.float_tiles(type_name, device.target)
     grid = (-(-n_out // float_tiles.OUTPUTS_PER_BLOCK), -(-n_rows // float_tiles.SIDE))
     values = weights[: 4 * n_in * n_out].view(np.float32) if type_name == "F32" else weights

@@ -72,11 +72,15 @@ def shared_four_words(at):
     return tuple(_from(at, 16, np.int32))
 
 
+def shared_four_floats(at):
+    return tuple(_from(at, 16, np.float32))
+
+
 def shared_two_floats(at):
     return tuple(_from(at, 8, np.float32))
 
 
-def copier(n_bytes, to_offset, from_offset, asynchronous):
+def copier(n_bytes, to_offset, from_offset, asynchronous, once):
     def copy(to, source):
         _from(to + to_offset, n_bytes, np.uint32)[:] = _from(source + from_offset, n_bytes, np.uint32)
 

@@ -69,7 +69,7 @@ def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
     16 * part; left = bytes of the row from there on.
     """
     step = 16 * threads_per_row
-    first, second, third = (copier(16, k * step, k * step, target) for k in range(3))
+    first, second, third = (copier(16, k * step, k * step, target, once=True) for k in range(3))
     n_copies = -(-staging.pieces // threads_per_row)
     spare = n_copies * threads_per_row - staging.pieces
     last_bytes = 16 * (threads_per_row - spare)

@@ -69,16 +69,21 @@ def quantised_products() -> Iterator[Entry]:
 
 
 def float_products() -> Iterator[Entry]:
-    from strata.cuda.float_rows import long_rows, short_rows
+    from strata.cuda.float_rows import float_rows
+    from strata.cuda.float_short_rows import short_rows
     from strata.cuda.float_tiles import float_tiles
 
     for name in ("BF16", "F16", "F32"):
-        for n_rows in (1, 8):
-            for build in (long_rows, short_rows):
-                yield Entry(
-                    f"{build.__name__} {name} {n_rows}", lambda t, b=build, n=name, r=n_rows: b(n, r, t),
-                    _signature("u8 I I I I f32 f32"), 128, name == "BF16",
-                )
+        for n_rows, n_outputs, staged in ((1, 1, True), (2, 1, True), (8, 1, False), (8, 4, False)):
+            yield Entry(
+                f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
+                _signature("u8 I I I f32 f32"), 128, name == "BF16",
+            )
+        for n_rows in (1, 2):
+            yield Entry(
+                f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),
+                128, name == "BF16",
+            )
         weights = "f32" if name == "F32" else "u8"
         yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), _signature(f"{weights} I I I f32 f32"), 128, True)
 

@@ -2,13 +2,18 @@
 
 `Matrix` wraps one tensor (a dense matrix, or a bank of experts' matrices) in its packed form; `Activations` holds rows of
 float32 values and codes them when a product first asks; `Entries` says which activation row meets which expert.
-A matrix of a float type uses float products in every mode.  Does not know: layers, routers.
+A matrix of a float type uses float products in every mode.  Coded products are `strata.cpu_pool.row_products`' where this
+process has byte products, and the plain loops of `strata.host.products` elsewhere: equal bits.  Does not know: layers,
+routers.
 """
 
 from functools import cache
 
 import numpy as np
 
+from strata.cpu_pool.instruction_sets import PLAIN, instruction_set
+from strata.cpu_pool.pages import buffer_words, encode_pages, pack_pages
+from strata.cpu_pool.row_products import row_product
 from strata.errors import ModelFileError
 from strata.formats.contract import GROUP
 from strata.formats.table import by_name
@@ -24,6 +29,20 @@ class Activations:
     def __init__(self, values: np.ndarray, control: np.ndarray, spans: np.ndarray) -> None:
         self.values, self._control, self._spans = values, control, spans
         self._coded: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._pages: np.ndarray | None = None
+
+    def coded_for(self, instructions: str) -> tuple[np.ndarray, ...]:
+        """Return what the coded products of an instruction set take: (pages,), or the plain arrays."""
+        if instructions == PLAIN:
+            return self.coded
+        if self._pages is None:
+            rows, n = self.values.shape
+            self._pages = np.empty(buffer_words(rows, n // GROUP), np.int32)
+            if self._coded is None:
+                encode_pages(self._control, self.values, self._spans, self._pages)
+            else:  # codes that were shown may have been changed by who saw them
+                pack_pages(*self._coded[:2], self._pages)
+        return (self._pages,)
 
     @property
     def coded(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +100,9 @@ class Matrix:
         out = np.empty((chosen.rows.shape[0], self.n_out), np.float32)
         place = (control, self.raw, self.expert_bytes, self.row_bytes, self.n_in // GROUP, chosen.experts, chosen.starts, chosen.rows)
         if coded:
-            coded_product(self.type_id)(*place, *x.coded, out)
+            instructions = instruction_set()
+            product = coded_product(self.type_id) if instructions == PLAIN else row_product(self.type_id, instructions)
+            product(*place, *x.coded_for(instructions), out)
         else:
             wide_product(self.type_id)(*place, x.values, out)
         return out

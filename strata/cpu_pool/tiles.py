@@ -1,0 +1,35 @@
+"""Unpacked octets in memory: what several activation rows meet, so that weights are unpacked once.
+
+An unpacked octet takes twelve vectors: eight of words, then d, s0, s1, offset (`octets.contract`).  Does not know: formats.
+"""
+
+from strata.cpu_pool.lane_memory import load, load_floats, store, store_floats
+from strata.numerics.cpu import jit
+
+UNPACKED_BYTES = 384
+
+
+@jit
+def keep_octet(octet, at):
+    """Store an unpacked octet at an address."""
+    (w0, w1, w2, w3, w4, w5, w6, w7), d, s0, s1, offset = octet
+    store(at, w0)
+    store(at + 32, w1)
+    store(at + 64, w2)
+    store(at + 96, w3)
+    store(at + 128, w4)
+    store(at + 160, w5)
+    store(at + 192, w6)
+    store(at + 224, w7)
+    store_floats(at + 256, d)
+    store(at + 288, s0)
+    store(at + 320, s1)
+    store_floats(at + 352, offset)
+
+
+@jit
+def kept_octet(at):
+    """Return the unpacked octet at an address."""
+    low = load(at), load(at + 32), load(at + 64), load(at + 96)
+    words = low + (load(at + 128), load(at + 160), load(at + 192), load(at + 224))
+    return words, load_floats(at + 256), load(at + 288), load(at + 320), load_floats(at + 352)

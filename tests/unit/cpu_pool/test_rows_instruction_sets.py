@@ -1,0 +1,69 @@
+"""The choice of instructions, and programs compiled for other CPUs than this one."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from strata.cpu_pool.instruction_sets import PLAIN, best_set, byte_products, compiled_features, instruction_set
+from strata.errors import UsageError
+from tests.unit.cpu_pool.row_cases import SETS
+
+PROJECT = Path(__file__).resolve().parents[3]
+HASWELL = "+avx2,+fma,+f16c,+avx,+bmi,+bmi2,+sse4.2,+ssse3,+sse4.1,+popcnt,+lzcnt"
+OLD = "+sse2,+sse4.1,+avx,+f16c"
+"""Neither AVX2 nor fused multiply-adds; half-precision numbers need F16C (numerics.cpu)."""
+needs_avx2 = pytest.mark.skipif(not SETS, reason="this CPU has no AVX2: only the plain loops can run")
+
+
+@cache
+def digests_for(cpu: str, features: str, *arguments: str) -> list[str]:
+    """What `row_digests` prints when Numba compiles for a CPU; the empty name is this one."""
+    choice = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": features} if cpu else {}
+    command = [sys.executable, "-m", "tests.unit.cpu_pool.row_digests", *arguments]
+    done = subprocess.run(command, cwd=PROJECT, env={**os.environ, **choice}, capture_output=True, text=True)
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout.splitlines()
+
+
+@needs_avx2
+def test_programs_for_a_haswell_and_for_an_older_cpu_compute_the_bits_of_this_cpu():
+    here, haswell, old = digests_for("", ""), digests_for("haswell", HASWELL), digests_for("x86-64", OLD)
+    assert (haswell[0], old[0]) == ("avx2", PLAIN)
+    assert here[0] == instruction_set()
+    assert here[1:] == haswell[1:] == old[1:]
+    assert len(set(here[1:])) == len(here) - 1 > 10
+
+
+@needs_avx2
+def test_nothing_is_read_behind_the_last_weight():
+    assert digests_for("", "", "at-the-edge") == digests_for("", "")
+
+
+@pytest.mark.parametrize(
+    "features, name",
+    [
+        ({"avx2", "fma", "f16c", "avx512vnni", "avx512vl"}, "vnni"),
+        ({"avx2", "fma", "f16c", "avxvnni"}, "vnni"),
+        ({"avx2", "fma", "f16c", "avx512vnni"}, "avx2"),
+        ({"avx2", "fma", "f16c"}, "avx2"),
+        ({"avx2", "fma"}, PLAIN),
+        ({"avx", "sse4.2"}, PLAIN),
+        ({"neon"}, PLAIN),
+        (set(), PLAIN),
+    ],
+)
+def test_the_best_set_needs_all_its_features(features, name):
+    assert best_set(frozenset(features)) == name
+
+
+def test_the_choice_is_made_from_what_numba_compiles_for():
+    assert instruction_set() == best_set(compiled_features())
+
+
+def test_a_set_without_byte_products_is_refused():
+    with pytest.raises(UsageError, match="instructions=plain: there are no byte products for it"):
+        byte_products(PLAIN)

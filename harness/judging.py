@@ -63,7 +63,7 @@ def judge_case(suite: Suite, case: Case, runner: Runner) -> CaseResult:
     started = time.perf_counter()
     try:
         left = runner.reference(case.left, case.workload)
-        right = runner.run(case.right, case.workload, left.answers)
+        right = runner.run_or_kept(case.right, case.workload, left.answers)
     except StrataError as error:
         return CaseResult(suite.name, case, ERROR, str(error), time.perf_counter() - started)
     except Exception as error:

@@ -62,6 +62,11 @@ class Runner:
         parts = [self._keep((arm.identity, item), lambda item=item: self._run_alone(arm, item)) for item in workload.items]
         return _joined(arm, parts)
 
+    def run_or_kept(self, arm: Arm, workload: Workload, reference: Sequence[Answer] = ()) -> Outcome:
+        """Return what the arm gave as a reference arm of this workload, or run it."""
+        kept = self._kept.get((arm.identity, workload)) if arm.drafts is None else None
+        return kept or self.run(arm, workload, reference)
+
     def run(self, arm: Arm, workload: Workload, reference: Sequence[Answer] = ()) -> Outcome:
         """Run an arm; `reference` holds the answers that its scripted drafts are made from."""
         requests = self.requests(arm, workload, reference)

@@ -1,4 +1,4 @@
-"""Slot groups through stages: pipelined against one after the other, and both against a single device.
+"""Slot groups through stages: pipelined against one after the other, and those against a single device.
 
 Pipelined, one thread per stage works on windows of different groups at once; nothing of that may reach an answer.  `late`
 and `drafts` let requests come and windows roll back meanwhile, `jitter` makes the threads meet in other orders.
@@ -30,16 +30,12 @@ def _basic(scope: Scope, split: tuple[int, ...]) -> list[Case]:
     single, serial, pipelined = _arms(scope, split)
     size = f"{len(split) + 1}x{pipelined.settings.batch}"
     work = scope.workload(pipelined.settings.batch)
-    return [
-        Case(f"serial-{size}", work, single, serial, TURNS),
-        Case(f"pipelined-{size}", work, serial, pipelined, OVERLAPPED),
-        Case(f"single-{size}", work, single, pipelined, OVERLAPPED),
-    ]
+    return [Case(f"pipelined-{size}", work, serial, pipelined, OVERLAPPED), Case(f"serial-{size}", work, single, serial, TURNS)]
 
 
 def _stressed(scope: Scope, split: tuple[int, ...]) -> list[Case]:
     single, _, pipelined = _arms(scope, split)
-    work = scope.workload(pipelined.settings.batch + 2)
+    work = scope.workload(pipelined.settings.batch)
     late = Schedule(tuple(5 * i for i in range(len(work.items))))
     drafts = replace(pipelined, drafts=DraftScript(width=4, pattern="cycle"), stresses=("poison",))
     return [

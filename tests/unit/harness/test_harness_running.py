@@ -92,6 +92,16 @@ def test_the_outcome_of_a_reference_arm_is_kept_whole_when_together():
     assert len(probes) == 2
 
 
+def test_a_kept_outcome_serves_an_arm_on_the_other_side_too():
+    probes = []
+    runner = Runner(shipped()[0], lambda arm: probes.append(arm.name))
+    kept = runner.reference(PAIR, work(2))
+    assert runner.run_or_kept(replace(PAIR, name="other side"), work(2)) is kept
+    runner.run_or_kept(PAIR, work(3))
+    runner.run_or_kept(replace(PAIR, stresses=("poison",)), work(2))
+    assert probes == ["pair", "pair", "pair"]
+
+
 def test_an_arm_that_is_no_reference_runs_each_time():
     probes = []
     runner = Runner(shipped()[0], lambda arm: probes.append(arm.name))

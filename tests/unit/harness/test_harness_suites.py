@@ -75,6 +75,7 @@ def test_one_device_leaves_only_the_split_on_one_device():
 def test_pipeline_compares_serial_pipelined_and_single():
     arms = {(case.left.name, case.right.name) for case in SUITES["pipeline"].cases(scope())}
     assert arms == {("single", "serial"), ("serial", "pipelined"), ("single", "pipelined")}
+    assert {len(case.right.settings.layer_split) + 1 for case in SUITES["pipeline"].cases(scope())} == {2, 3, 4}
 
 
 @pytest.mark.parametrize(

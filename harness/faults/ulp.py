@@ -53,19 +53,22 @@ class UlpFault(SilentProbe):
             return
         if len(window.segments) < where.min_segments or window.n_rows < where.min_rows:
             return
-        rows = np.arange(values.shape[0], dtype=np.int32) if place.rows is None else place.rows
-        for record, row in enumerate(rows):
-            if self._hits(window, int(row), place, record) and (not where.most or self.n_flips < where.most):
-                self.n_flips += flip(values, place, record, where.element)
+        for record in np.flatnonzero(self._hits(window, values, place)):
+            if not where.most or self.n_flips < where.most:
+                self.n_flips += flip(values, place, int(record), where.element)
 
-    def _hits(self, window: Window, row: int, place: Place, record: int) -> bool:
-        where = self.where
-        segment = window.segments[window.segment_of_row[row]]
-        return (
-            where.position in (None, int(window.positions[row]))
-            and where.request in (None, segment.request)
-            and (where.part is None or (place.parts is not None and int(place.parts[record]) == where.part))
-        )
+    def _hits(self, window: Window, values: np.ndarray, place: Place) -> np.ndarray:
+        """Return which records meet the conditions on rows and parts, bool [n]."""
+        where, n = self.where, values.shape[0] if place.lines is None else len(place.lines)
+        rows = np.arange(n) if place.rows is None else place.rows
+        chosen = np.ones(n, np.bool_)
+        if where.position is not None:
+            chosen &= window.positions[rows] == where.position
+        if where.request is not None:
+            chosen &= np.array([s.request for s in window.segments])[window.segment_of_row[rows]] == where.request
+        if where.part is not None:
+            chosen &= place.parts == where.part if place.parts is not None else False
+        return chosen
 
 
 def flip(values: np.ndarray, place: Place, record: int, element: int) -> bool:

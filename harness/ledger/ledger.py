@@ -16,7 +16,7 @@ from harness.ledger.filters import Only
 from harness.ledger.points import points_of_level
 from strata.errors import SeenEnough
 from strata.numerics.hashing import line_hashes, row_hashes
-from strata.rows import Place, Window
+from strata.rows import WHOLE, Place, Window
 
 ELEMENTS = 3
 """The level from which elements are kept."""
@@ -47,11 +47,16 @@ class StageLog:
     def __init__(self, device: str, first: int, last: int) -> None:
         self.device, self.first, self.last = device, first, last
         self.windows: list[Window] = []
-        self.requests: list[np.ndarray] = []
         self.kept: dict[int, np.ndarray] = {}
-        self.entries: list[Entry] = []
+        self.fields: list = []
         self.number: dict[Window, int] = {}
         self.chosen: list[np.ndarray | None] = []
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries; `fields` holds theirs one after the other, so that a run makes no objects for the garbage collector."""
+        n = len(Entry._fields)
+        return [Entry._make(self.fields[i : i + n]) for i in range(0, len(self.fields), n)]
 
 
 class Ledger:
@@ -67,6 +72,7 @@ class Ledger:
         self.points = named if only.points is None else named & only.points
         self.level, self.only, self.stages = level, only, []
         self._names, self._may_stop = dict(requests or {}), may_stop
+        self._is_filtered = only.requests is not None or only.positions is not None
 
     def opened(self, stage: int, device: str, first: int, last: int) -> None:
         """Open the stage's log."""
@@ -74,14 +80,19 @@ class Ledger:
 
     def began(self, stage: int, window: Window) -> None:
         """Note the window; raises SeenEnough on the last stage where all that is wanted has passed."""
-        log = self.stages[stage]
-        requests = np.repeat(np.array([self._names.get(s.request, s.request) for s in window.segments], np.int32), window.count)
-        if self._may_stop and stage == len(self.stages) - 1 and self.only.is_past(window, requests):
-            raise SeenEnough()
+        log, chosen = self.stages[stage], None
+        if self._is_filtered:
+            requests = self.requests_of(window)
+            if self._may_stop and stage == len(self.stages) - 1 and self.only.is_past(window, requests):
+                raise SeenEnough()
+            chosen = self.only.rows(window, requests)
         log.number[window] = len(log.windows)
-        log.chosen.append(self.only.rows(window, requests))
-        log.requests.append(requests)
+        log.chosen.append(chosen)
         log.windows.append(window)
+
+    def requests_of(self, window: Window) -> np.ndarray:
+        """Return the request of each row, as this ledger names it, int32 [rows]."""
+        return np.repeat(np.array([self._names.get(s.request, s.request) for s in window.segments], np.int32), window.count)
 
     def committed(self, stage: int, window: Window, kept: np.ndarray) -> None:
         """Note which rows were kept."""
@@ -95,12 +106,15 @@ class Ledger:
         log = self.stages[stage]
         number = log.number[window]
         chosen = log.chosen[number]
+        if place is WHOLE and chosen is None and self.level < ELEMENTS:
+            log.fields += (number, point, layer, row_hashes(values), None, None, ())
+            return
         if chosen is not None:
             place = _narrowed(place, chosen, values.shape[0])
             if place is None:
                 return
         elements = _elements(values, place) if self.level >= ELEMENTS and not place.hashed else ()
-        log.entries.append(Entry(number, point, layer, _hashes(values, place), place.rows, place.parts, elements))
+        log.fields += (number, point, layer, _hashes(values, place), place.rows, place.parts, elements)
 
 
 def _hashes(values: np.ndarray, place: Place) -> np.ndarray:

@@ -21,10 +21,12 @@ NO_PART = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageRows:
-    """All rows of one stage's windows, in order; `parent` as in `harness.ledger.prefixes`, within these rows."""
+    """All rows of one stage's windows (layers first .. last-1), in order; `parent` as in `harness.ledger.prefixes`, within these rows."""
 
     device: str
     stage: int
+    first: int
+    last: int
     windows: tuple[Window, ...]
     window: np.ndarray
     row: np.ndarray
@@ -64,7 +66,7 @@ class Records:
 def read_records(ledgers: Sequence[Ledger]) -> Records:
     """Return the records of all stages of ledgers of one arm."""
     logs = [(number, log) for ledger in ledgers for number, log in enumerate(ledger.stages)]
-    stages = tuple(_stage_rows(number, log) for number, log in logs)
+    stages = tuple(_stage_rows(number, log, ledger) for ledger in ledgers for number, log in enumerate(ledger.stages))
     with_tokens = any(TOKENS in ledger.points for ledger in ledgers)
     entries = [(owner, entry) for owner, (_, log) in enumerate(logs) for entry in log.entries]
     if with_tokens:
@@ -73,18 +75,19 @@ def read_records(ledgers: Sequence[Ledger]) -> Records:
     return _columns(stages, names, entries)
 
 
-def _stage_rows(number: int, log: StageLog) -> StageRows:
+def _stage_rows(number: int, log: StageLog, ledger: Ledger) -> StageRows:
+    requests = [ledger.requests_of(window) for window in log.windows]
     counts = np.array([window.n_rows for window in log.windows], np.int32)
     window = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    parent = parents(log.windows, log.requests)
+    parent = parents(log.windows, requests)
     tokens, position, request = (
-        _joined(part, np.int32) for part in ([w.tokens for w in log.windows], [w.positions for w in log.windows], log.requests)
+        _joined(part, np.int32) for part in ([w.tokens for w in log.windows], [w.positions for w in log.windows], requests)
     )
     prefix = np.empty(len(tokens), np.uint64)
     chain(tokens, parent, request, prefix)
     row = _joined([np.arange(n, dtype=np.int32) for n in counts], np.int32)
     kept = _joined([_kept_rows(w, log.kept.get(i)) for i, w in enumerate(log.windows)], np.bool_)
-    return StageRows(log.device, number, tuple(log.windows), window, row, request, position, kept, parent, prefix)
+    return StageRows(log.device, number, log.first, log.last, tuple(log.windows), window, row, request, position, kept, parent, prefix)
 
 
 def _kept_rows(window: Window, kept: np.ndarray | None) -> np.ndarray:

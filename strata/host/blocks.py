@@ -15,6 +15,11 @@ from strata.numerics.rounding import RoundingMode
 from strata.rows import WHOLE, Place
 
 CANONICAL_SPAN = 32
+CODED = ("ngram", "gdn", "gdn.gated", "qsa", "qsa.gated", "moe", "moe.hidden", "moe.shared.hidden", "head")
+CODE_POINTS = {point: (f"{point}.codes", f"{point}.scales") for point in CODED}
+"""Activations that products with quantised weights take, and the points at which their codes and scales are shown."""
+ENTRY_POINTS = ("moe.hidden", "moe.experts", *CODE_POINTS["moe.hidden"])
+"""Points with one row per entry: a row of the window at one of its experts."""
 
 
 class HostBlocks(Taps):
@@ -54,7 +59,7 @@ class HostBlocks(Taps):
     def write_streams(self, layer: int, point: str, residual: np.ndarray, y: np.ndarray, inject: np.ndarray) -> None:
         """Add a block's output to the residual, in place."""
         streams.write(residual, y, inject)
-        self._see(f"{point}.residual", layer, residual)
+        self._see_outline(f"{point}.residual", layer, residual)
 
     def mix_experts(self, layer: int, placed: PlacedMoe, mixed: np.ndarray) -> np.ndarray:
         """Return the routed and shared experts' combined output [rows, H]."""
@@ -134,12 +139,14 @@ class HostBlocks(Taps):
 
     def _place_entries(self, entries: Entries) -> None:
         """Say that the next values have one row per entry: an expert's row of the window."""
-        if self.observe is not None:
+        if self._details is not None and any(point in self.watched for point in ENTRY_POINTS):
             self.place = Place(rows=entries.rows.copy(), parts=np.repeat(entries.experts, np.diff(entries.starts)))
 
     def _see_codes(self, point: str, layer: int, x: Activations) -> None:
         """Show activations as products with quantised weights take them: `.codes` int8 and `.scales` float32."""
-        if self.observe is not None and self.mode.coded:
-            for name, part in ((f"{point}.codes", 0), (f"{point}.scales", 1)):
-                if name in self.watched:
-                    self._see(name, layer, x.coded[part])
+        if self._details is not None and self.mode.coded:
+            codes, scales = CODE_POINTS[point]
+            if codes in self.watched:
+                self._see(codes, layer, x.coded[0])
+            if scales in self.watched:
+                self._see(scales, layer, x.coded[1])

@@ -22,6 +22,9 @@ from strata.rows import Place, Window
 
 TOP = -1
 """The layer index of what lies outside the layers: embedding and head."""
+KV_POINTS = {
+    moment: tuple((name, f"qsa.{name}.{moment}") for name in ("k_codes", "k_scales", "v_codes", "v_scales")) for moment in ("stored", "read")
+}
 NGRAM_KEY = 1 << 20
 """Offset of n-gram layers among the pending inputs: a layer can have both kinds of state."""
 
@@ -94,7 +97,7 @@ class HostExecutor(HostBlocks):
         """Return the residual [rows, C, H] of the window's tokens."""
         embedded = self.placed.embedding.rows(self.window.tokens)
         residual = np.ascontiguousarray(np.repeat(embedded[:, None, :], self.config.n_streams, axis=1))
-        self._see("embed", TOP, residual)
+        self._see_outline("embed", TOP, residual)
         return residual
 
     def ngram(self, layer: int, residual: np.ndarray) -> None:
@@ -181,7 +184,7 @@ class HostExecutor(HostBlocks):
         hashes = np.empty((w.n_rows if is_followed else 0, c.n_ssm_v_heads, 2), np.uint64)
         gdn.scan(self.control, inputs, g, beta, memory, w.first, w.count, w.segment_slot, w.keep, c.n_ssm_qk_heads, scale, o, hashes)
         if is_followed:
-            self.observe(w, "gdn.memory.after", layer, hashes.sum(axis=1), Place(hashed=True))
+            self._details(w, "gdn.memory.after", layer, hashes.sum(axis=1), Place(hashed=True))
         return o
 
     def qsa(self, layer: int, mixed: np.ndarray) -> np.ndarray:
@@ -218,10 +221,11 @@ class HostExecutor(HostBlocks):
         return y
 
     def _see_kv(self, moment: str, layer: int, cells: np.ndarray) -> None:
-        if self.observe is not None:
+        if self._details is not None:
             state = self.state[layer]
-            for name in ("k_codes", "k_scales", "v_codes", "v_scales"):
-                self._see_cells(f"qsa.{name}.{moment}", layer, getattr(state, name), self.window.slots, cells)
+            for name, point in KV_POINTS[moment]:
+                if point in self.watched:
+                    self._see_cells(point, layer, getattr(state, name), self.window.slots, cells)
 
     def _select(self, layer: int, x: Activations) -> tuple[np.ndarray, np.ndarray]:
         w, c, placed, state = self.window, self.config, self.placed.of(layer).qsa.indexer, self.state[layer]
@@ -248,12 +252,12 @@ class HostExecutor(HostBlocks):
             self._see_cells("indexer.pooled.read", layer, pooled, w.slots, np.where(blocks < n_scored[:, None], blocks, -1))
         indexer.score_blocks(self.control, queries, pooled, w.slots, n_scored, scores)
         if self._watches("indexer.scores"):
-            self.observe(w, "indexer.scores", layer, scores, Place(lengths=n_scored))
+            self._details(w, "indexer.scores", layer, scores, Place(lengths=n_scored))
         cells = np.full((w.n_rows, min(c.selection_width, deepest)), -1, np.int32)
         counts = np.empty(w.n_rows, np.int32)
         indexer.choose_cells(self.control, scores, w.positions, c.indexer_block, c.selection_width, cells, counts)
         if self._watches("indexer.cells"):
-            self.observe(w, "indexer.cells", layer, cells, Place(lengths=counts))
+            self._details(w, "indexer.cells", layer, cells, Place(lengths=counts))
         return cells, counts
 
     def _see_block(self, point: str, layer: int, state: np.ndarray, cells_per_block: int) -> None:
@@ -278,7 +282,7 @@ class HostExecutor(HostBlocks):
         x = self._activations(mixed)
         self._see_codes("head", TOP, x)
         logits = self._times(self.placed.output, x)
-        self._see("logits", TOP, logits)
+        self._see_outline("logits", TOP, logits)
         return logits
 
     def close(self) -> None:

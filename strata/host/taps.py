@@ -2,7 +2,8 @@
 
 `observe(window, point, layer, values, place)` sees the result of an operation before it is used, or state as it lies in the
 session's arrays (`.read` just before it is read, `.stored` just after it was written); what it writes there is computed
-with.  Only the points in `watched` are shown, and nothing is done for the others.  Does not know: who observes.
+with.  Only the points in `watched` are shown, and nothing is done for the others: where only outlines are watched (the
+logits, one residual per layer), blocks do not even look up their points.  Does not know: who observes.
 """
 
 from collections.abc import Callable, Container
@@ -24,35 +25,67 @@ class EveryPoint:
 
 
 EVERY_POINT = EveryPoint()
+OUTLINES = frozenset({"embed", "moe.residual", "logits", "hand_off"})
 
 
 class Taps:
     """The observed side of an executor; `window` is the window at work, `place` how the rows of its blocks lie in it."""
 
-    observe: Observer | None = None
-    watched: Container[str] = EVERY_POINT
     window: Window | None = None
     place: Place = WHOLE
+    _observe: Observer | None = None
+    _watched: Container[str] = EVERY_POINT
+    _details: Observer | None = None
+    """The observer, where more than outlines is watched."""
+
+    @property
+    def observe(self) -> Observer | None:
+        """Who sees the points, None for nobody."""
+        return self._observe
+
+    @observe.setter
+    def observe(self, observer: Observer | None) -> None:
+        self._observe = observer
+        self._choose_details()
+
+    @property
+    def watched(self) -> Container[str]:
+        """The points that are shown."""
+        return self._watched
+
+    @watched.setter
+    def watched(self, points: Container[str]) -> None:
+        self._watched = points
+        self._choose_details()
+
+    def _choose_details(self) -> None:
+        has_outlines_only = isinstance(self._watched, frozenset) and self._watched <= OUTLINES
+        self._details = None if has_outlines_only else self._observe
 
     def _watches(self, point: str) -> bool:
         """Tell whether somebody wants to see a point: for taps that cost something to lay out."""
-        return self.observe is not None and point in self.watched
+        return self._details is not None and point in self._watched
 
     def _see(self, point: str, layer: int, values: np.ndarray) -> None:
         """Show one record per row of the blocks at work."""
-        if self.observe is not None and point in self.watched:
-            self.observe(self.window, point, layer, values, self.place)
+        if self._details is not None and point in self._watched:
+            self._details(self.window, point, layer, values, self.place)
+
+    def _see_outline(self, point: str, layer: int, values: np.ndarray) -> None:
+        """As `_see`, for OUTLINES."""
+        if self._observe is not None and point in self._watched:
+            self._observe(self.window, point, layer, values, self.place)
 
     def _see_read(self, point: str, layer: int, state: np.ndarray) -> None:
         """Show memories [slots, ...] as each segment's first row is about to read them."""
         if self._watches(point):
-            self.observe(self.window, point, layer, state, Place(self.window.segment_slot, self.window.first))
+            self._details(self.window, point, layer, state, Place(self.window.segment_slot, self.window.first))
 
     def _see_stored(self, point: str, layer: int, state: np.ndarray, window: Window, kept: np.ndarray) -> None:
         """Show memories [slots, ...] as the last kept row of each segment left them."""
         if self._watches(point):
             slots, rows = _last_kept(window, kept)
-            self.observe(window, point, layer, state, Place(slots, rows))
+            self._details(window, point, layer, state, Place(slots, rows))
 
     def _see_tail_read(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray) -> None:
         """Show tails [slots, lines, ...], line by line, as each segment's first row is about to read them; ages int32 [lines]."""
@@ -65,10 +98,10 @@ class Taps:
             self._see_tail(point, layer, tail, ages, window, *_last_kept(window, kept))
 
     def _see_tail(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray, window: Window, slots: np.ndarray, rows: np.ndarray) -> None:
-        n_lines = np.int32(len(ages))
-        lines = (slots[:, None] * n_lines + np.arange(n_lines, dtype=np.int32)).reshape(-1)
-        flat = tail.reshape(tail.shape[0] * tail.shape[1], -1)
-        self.observe(window, point, layer, flat, Place(lines, np.repeat(rows, n_lines), np.tile(ages, len(rows))))
+        n_slots, n_lines = tail.shape[:2]
+        lines = (slots[:, None] * np.int32(n_lines) + np.arange(n_lines, dtype=np.int32)).reshape(-1)
+        place = Place(lines, rows.repeat(n_lines), ages if len(rows) == 1 else np.tile(ages, len(rows)))
+        self._details(window, point, layer, tail.reshape(n_slots * n_lines, -1), place)
 
     def _see_cells(self, point: str, layer: int, state: np.ndarray, slots: np.ndarray, cells: np.ndarray, rows: np.ndarray | None = None) -> None:
         """Show the cells of state [slots, cells, ...] that rows write or read: cells [n] or [n, k] (negative: none)."""
@@ -77,7 +110,7 @@ class Taps:
             start = slots * np.int32(per_slot)
             lines = start + cells if cells.ndim == 1 else np.where(cells < 0, -1, start[:, None] + cells)
             flat = state.reshape(-1, *state.shape[2:])
-            self.observe(self.window, point, layer, flat, Place(lines.astype(np.int32, copy=False), rows, per_slot=per_slot))
+            self._details(self.window, point, layer, flat, Place(lines.astype(np.int32, copy=False), rows, per_slot=per_slot))
 
 
 def oldest_first(n_lines: int) -> np.ndarray:

@@ -20,6 +20,15 @@ FLOAT = (np.uint32(0x7FFFFFFF), np.uint32(0x7F800000), np.uint32(0x7FC00000))
 HALF = (np.uint32(0x7FFF), np.uint32(0x7C00), np.uint32(0x7E00))
 PLAIN = (np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFF), np.uint32(0))
 """How NaN is folded: bits of the magnitude, the largest that is no NaN, and what every NaN becomes (plain: none is one)."""
+IS_PLAIN, IS_FLOAT, IS_HALF = 0, 1, 2
+KINDS = {
+    np.dtype(kind).char: (np.dtype(word), rule)
+    for kind, word, rule in (
+        (np.float32, np.uint32, IS_FLOAT), (np.uint16, np.uint16, IS_HALF), (np.int32, np.uint32, IS_PLAIN),
+        (np.int64, np.uint32, IS_PLAIN), (np.int8, np.uint8, IS_PLAIN),
+    )
+}
+"""By the character of a values' type: the type of its words, and which rule holds."""
 
 
 @jit
@@ -44,17 +53,23 @@ def hash_elements(words, rule, offset):
     return a, b
 
 
+@jit
+def rule_of(kind):
+    return FLOAT if kind == IS_FLOAT else (HALF if kind == IS_HALF else PLAIN)
+
+
 @kernel
-def hash_rows(words, rule, out):
+def hash_rows(words, kind, out):
     """Hash rows: words unsigned [rows, n]; out uint64 [rows, 2]."""
+    rule = rule_of(kind)
     for row in range(words.shape[0]):
         out[row, 0], out[row, 1] = hash_elements(words[row], rule, 0)
 
 
 @kernel
-def hash_lines(words, rule, lines, lengths, out):
+def hash_lines(words, kind, lines, lengths, out):
     """Hash records: record i is words[lines[i, 0]], words[lines[i, 1]], ... up to a negative line, cut at lengths[i] elements."""
-    n = words.shape[1]
+    n, rule = words.shape[1], rule_of(kind)
     for i in range(lines.shape[0]):
         a = b = np.uint64(0)
         for j in range(lines.shape[1]):
@@ -69,9 +84,10 @@ def hash_lines(words, rule, lines, lengths, out):
 
 def row_hashes(values: np.ndarray) -> np.ndarray:
     """Return uint64 [rows, 2] of values [rows, ...]; every row's trailing dimensions are flattened."""
-    words, rule = words_of(values)
-    out = np.empty((words.shape[0], 2), np.uint64)
-    hash_rows(words, rule, out)
+    word, kind = KINDS[values.dtype.char]
+    n_rows = values.shape[0]
+    out = np.empty((n_rows, 2), np.uint64)
+    hash_rows(np.ascontiguousarray(values).reshape(n_rows, -1).view(word), kind, out)
     return out
 
 
@@ -80,26 +96,19 @@ def line_hashes(values: np.ndarray, lines: np.ndarray, lengths: np.ndarray | Non
 
     A negative line ends a record; `lengths` int32 [n] says how many elements of a record count.
     """
-    words, rule = words_of(values)
+    words, kind = words_of(values)
     table = lines if lines.ndim == 2 else lines[:, None]
     if lengths is None:
         lengths = np.full(table.shape[0], table.shape[1] * words.shape[1], np.int32)
     out = np.empty((table.shape[0], 2), np.uint64)
-    hash_lines(words, rule, table, lengths, out)
+    hash_lines(words, kind, table, lengths, out)
     return out
 
 
-def words_of(values: np.ndarray) -> tuple[np.ndarray, tuple]:
-    """Return (words unsigned [rows, n], the rule for NaN) of float32, half bits in uint16, int8, int32 or int64 values."""
-    flat = np.ascontiguousarray(values).reshape(values.shape[0], -1)
-    return flat.view(WORDS[flat.dtype]), RULES.get(flat.dtype, PLAIN)
-
-
-WORDS = {
-    np.dtype(kind): np.dtype(word)
-    for kind, word in ((np.float32, np.uint32), (np.int32, np.uint32), (np.int64, np.uint32), (np.uint16, np.uint16), (np.int8, np.uint8))
-}
-RULES = {np.dtype(np.float32): FLOAT, np.dtype(np.uint16): HALF}
+def words_of(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return (words unsigned [rows, n], the kind of rule) of float32, half bits in uint16, int8, int32 or int64 values."""
+    word, kind = KINDS[values.dtype.char]
+    return np.ascontiguousarray(values).reshape(values.shape[0], -1).view(word), kind
 
 
 def hex_of(pair: np.ndarray) -> str:

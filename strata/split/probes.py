@@ -7,6 +7,7 @@ Does not know: what is recorded.
 """
 
 from collections.abc import Container, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -89,15 +90,13 @@ class _Union:
 
 
 class StageObserver:
-    """A probe's view of one stage, as the stage and its executor call it."""
+    """A probe's view of one stage, as the stage calls it; `see` is what its executor calls."""
 
-    __slots__ = ("_probe", "_stage")
+    __slots__ = ("_probe", "_stage", "see")
 
     def __init__(self, probe: Probe, stage: int) -> None:
         self._probe, self._stage = probe, stage
-
-    def __call__(self, window: Window, point: str, layer: int, values: np.ndarray, place: Place) -> None:
-        self._probe.see(self._stage, window, point, layer, values, place)
+        self.see = partial(probe.see, stage)
 
     def began(self, window: Window) -> None:
         self._probe.began(self._stage, window)
@@ -110,5 +109,5 @@ def attach(probe: Probe, stages: Sequence[Stage]) -> None:
     """Let a probe see all stages."""
     for index, stage in enumerate(stages):
         stage.observer = StageObserver(probe, index)
-        stage.executor.observe, stage.executor.watched = stage.observer, probe.points
+        stage.executor.observe, stage.executor.watched = stage.observer.see, probe.points
         probe.opened(index, stage.executor.device.name, stage.plan.first, stage.plan.last)

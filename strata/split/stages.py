@@ -64,7 +64,7 @@ class Stage:
         """Show a window's begin and the rows as they were handed over to the observer (`strata.split.probes`)."""
         self.observer.began(window)
         if residual is not None and RECEIVED in self.executor.watched:
-            self.observer(window, RECEIVED, self.plan.first, residual, WHOLE)
+            self.observer.see(window, RECEIVED, self.plan.first, residual, WHOLE)
 
     def _check(self, slot: int, start: int) -> None:
         if self.cells[slot] != start:

@@ -28,16 +28,21 @@ def _convolve_rows(begin, end, arguments):
     n_taps = taps.shape[1]
     for row in range(begin, end):
         segment = segment_of_row[row]
+        total = out[row]
+        for tap in range(n_taps):
+            source = row - (n_taps - 1) + tap
+            if source >= first[segment]:
+                values = u[source]
+            else:
+                values = tail[slot[segment], source - first[segment] + n_taps - 1]
+            if tap == 0:
+                for channel in range(u.shape[1]):
+                    total[channel] = mul(taps[channel, tap], values[channel])
+            else:
+                for channel in range(u.shape[1]):
+                    total[channel] = fma(taps[channel, tap], values[channel], total[channel])
         for channel in range(u.shape[1]):
-            total = ZERO
-            for tap in range(n_taps):
-                source = row - (n_taps - 1) + tap
-                if source >= first[segment]:
-                    value = u[source, channel]
-                else:
-                    value = tail[slot[segment], source - first[segment] + n_taps - 1, channel]
-                total = mul(taps[channel, tap], value) if tap == 0 else fma(taps[channel, tap], value, total)
-            out[row, channel] = silu(total)
+            total[channel] = silu(total[channel])
 
 
 @kernel

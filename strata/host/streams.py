@@ -48,11 +48,14 @@ def _mix_rows(begin, end, arguments):
     hidden = out.shape[1]
     count = np.float32(n_streams)
     for row in range(begin, end):
+        total = out[row]
         for i in range(hidden):
-            total = mul(normed[row, i], sigmoid(gate[row, i]))
-            for c in range(1, n_streams):
-                total = fma(normed[row, c * hidden + i], sigmoid(gate[row, c * hidden + i]), total)
-            out[row, i] = div(total, count)
+            total[i] = mul(normed[row, i], sigmoid(gate[row, i]))
+        for c in range(1, n_streams):
+            for i in range(hidden):
+                total[i] = fma(normed[row, c * hidden + i], sigmoid(gate[row, c * hidden + i]), total[i])
+        for i in range(hidden):
+            total[i] = div(total[i], count)
 
 
 @kernel

@@ -50,26 +50,25 @@ def build(seam: SimpleNamespace) -> SimpleNamespace:
 
     @jit
     def exp(x):
-        if not (x > EXP_LOWEST):
-            return x if x != x else ZERO
-        if x > EXP_HIGHEST:
-            return INFINITY
-        n = round_even(mul(x, LOG2_E))
+        lifted = x if x > EXP_LOWEST else EXP_LOWEST
+        inside = lifted if lifted < EXP_HIGHEST else EXP_HIGHEST
+        n = round_even(mul(inside, LOG2_E))
         whole = np.float32(n)
-        r = fma(whole, MINUS_LN2_LOW, fma(whole, MINUS_LN2_HIGH, x))
+        r = fma(whole, MINUS_LN2_LOW, fma(whole, MINUS_LN2_HIGH, inside))
         p = fma(fma(fma(fma(fma(EXP_7, r, EXP_6), r, EXP_5), r, EXP_4), r, EXP_3), r, EXP_2)
         value = add(fma(mul(r, r), p, r), ONE)
         first = n >> 1
         power_first = from_bits(np.int32((first + EXPONENT_BIAS) * MANTISSA_SCALE))
         power_second = from_bits(np.int32((n - first + EXPONENT_BIAS) * MANTISSA_SCALE))
-        return mul(mul(value, power_first), power_second)
+        scaled = mul(mul(value, power_first), power_second)
+        scaled = scaled if x > EXP_LOWEST else ZERO
+        scaled = INFINITY if x > EXP_HIGHEST else scaled
+        return x if x != x else scaled
 
     @jit
     def sigmoid(x):
-        if x < ZERO:
-            e = exp(x)
-            return div(e, add(ONE, e))
-        return div(ONE, add(ONE, exp(sub(ZERO, x))))
+        e = exp(x if x < ZERO else sub(ZERO, x))
+        return div(e if x < ZERO else ONE, add(ONE, e))
 
     @jit
     def silu(x):

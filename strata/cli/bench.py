@@ -1,35 +1,45 @@
-"""`strata bench host`: how fast one conversation is on this machine's CPU, beside the floor that memory sets."""
+"""`strata bench`: `host` is how fast one conversation is on this machine's CPU, beside the floor that memory sets; `drafts`
+is what drafts are worth (`strata.cli.bench_drafts`)."""
 
 import argparse
 import json
 from dataclasses import asdict
 
+from strata.cli import bench_drafts
 from strata.cli.engine_flags import add_engine_flags, settings_of
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
-SUMMARY = "Measure speed: `host` is solo decoding and prompt reading on the CPU, with the floor of memory beside it."
-USAGE = "host [options]"
+SUMMARY = (
+    "Measure speed: `host` is solo decoding and prompt reading on the CPU, with the floor of memory beside it; "
+    "`drafts` is decoding with drafts against without, by kind of prompt."
+)
+USAGE = "host|drafts [options]"
 TARGETS = {"decode": 60, "read": 250}
 """Tokens per second that two cores with AVX2 should reach on the shipped model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("host",), help="what to measure")
+    parser.add_argument("what", choices=("host", "drafts"), help="what to measure")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds after one to warm up (default: 5)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    bench_drafts.add_arguments(parser)
     add_engine_flags(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command; the speed does not change the exit code."""
+    if options.rounds < 1:
+        raise UsageError(f"rounds={options.rounds}", "nothing would be measured", "use 1 or more")
+    return bench_drafts.execute(options) if options.what == "drafts" else _execute_host(options)
+
+
+def _execute_host(options: argparse.Namespace) -> int:
     from strata.batch.engine import Engine
     from strata.bench.host_speed import measure
     from strata.model.model import load_model
     from strata.model.tokenizer import read_tokenizer
 
-    if options.rounds < 1:
-        raise UsageError(f"rounds={options.rounds}", "nothing would be measured", "use 1 or more")
     settings = settings_of(options)
     model = load_model(options.model)
     progress = ProgressLine()

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from strata.cli.draft_flags import add_draft_flags, draft_settings_of
+
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "strata-mini-mix"
 """The model that comes with the repository."""
 
@@ -20,6 +22,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, prefill: str = "auto") -> 
     how.add_argument("--prefill", default=prefill, metavar="ROWS", help=f"prompt tokens read at once, or auto (default: {prefill})")
     how.add_argument("--context", type=int, default=0, metavar="N", help="positions per slot (default: what the model was made for)")
     how.add_argument("--threads", type=int, default=0, metavar="N", help="threads per device (default: the usable cores)")
+    add_draft_flags(parser)
     bits = parser.add_argument_group("what changes bits")
     bits.add_argument("--rounding", default="canonical", metavar="MODE", help="canonical, grouped or wide (default: canonical)")
     bits.add_argument("--kv", default="", metavar="FORMAT", help="format of keys and values: f16, int8 or f32 (default: the rounding mode's own)")
@@ -41,6 +44,7 @@ def settings_of(options: argparse.Namespace):
         kv=options.kv,
         context=options.context,
         threads=options.threads,
+        **draft_settings_of(options),
     )
 
 

@@ -4,12 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from strata.cli.draft_flags import add_sampling_flags, sampling_of
 from strata.cli.engine_flags import add_engine_flags, settings_of, whole_numbers
 from strata.cli.failures import CANNOT
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
-SUMMARY = "Continue one prompt greedily and print the text as it comes."
+SUMMARY = "Continue one prompt and print the text as it comes."
 USAGE = "(--prompt TEXT | --prompt-file PATH | --prompt-ids LIST) [options]"
 PREFILL = "256"
 """Prompt rows read at once: small enough for the progress line to move; any number gives the same bits."""
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("--prompt-ids", metavar="LIST", help="its token ids, separated by commas")
     parser.add_argument("--chat", action="store_true", help="take the prompt as a user's message, through the model's chat template")
     parser.add_argument("--max-new", type=int, default=64, metavar="N", help="tokens to emit at most (default: 64)")
+    add_sampling_flags(parser)
     add_engine_flags(parser, PREFILL)
 
 
@@ -34,12 +36,12 @@ def execute(options: argparse.Namespace) -> int:
     from strata.model.model import load_model
     from strata.model.tokenizer import read_tokenizer
 
-    settings = settings_of(options)
+    settings, sampling = settings_of(options), sampling_of(options)
     model = load_model(options.model)
     tokenizer = read_tokenizer(model.files.keys)
     prompt = _prompt(options, model, tokenizer)
     with Engine(model, settings) as engine:
-        run = engine.start([Request(prompt, options.max_new, frozenset(model.config.end_token_ids))])
+        run = engine.start([Request(prompt, options.max_new, frozenset(model.config.end_token_ids), sampling=sampling)])
         progress.show("preparing kernels (minutes the first time, later under a second)")
         engine.score(prompt[:1])
         _follow(run, tokenizer, len(prompt), progress)
@@ -98,7 +100,10 @@ def _finish(batch, n_prompt: int) -> int:
         print(f"strata: error: {answer.error}", file=sys.stderr)
         return CANNOT
     n_decoded = max(0, len(answer.tokens) - 1)
+    drafted, offered = batch.counters["drafts_accepted"], batch.counters["drafts_offered"]
     parts = [_rate("read", n_prompt, batch.read_seconds), _rate("decoded", n_decoded, batch.decode_seconds), f"ended by {answer.finish}"]
+    parts += [f"{drafted} of {offered} drafts accepted"] if offered else []
+    parts += [f"seed {answer.seed}"] if answer.seed else []
     print(f"strata: {', '.join(part for part in parts if part)}", file=sys.stderr)
     return 0
 

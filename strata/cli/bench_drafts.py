@@ -1,0 +1,86 @@
+"""`strata bench drafts`: decoding with drafts against without, paired in one run, by kind of prompt; batches with proposals."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from strata.cli.engine_flags import settings_of
+from strata.cli.progress import ProgressLine
+from strata.errors import UsageError
+
+GOALS = {("--mtp", "all"): 1.0, ("--mtp", "edit"): 1.5, ("--mtp --suffix-draft 3", "edit"): 2.0}
+LEAST = 0.95
+"""Drafts should be at least as fast over all, and no kind of prompt slower than this."""
+BATCHES = (2, 4)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of this measurement."""
+    drafts = parser.add_argument_group("bench drafts")
+    drafts.add_argument("--prompts", type=Path, metavar="FILE", help="JSON list of {kind, ids} (default: prompts.json beside the model)")
+    drafts.add_argument("--per-kind", type=int, default=2, metavar="N", help="prompts of each kind (default: 2)")
+    drafts.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens decoded of each (default: 64)")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run the command; the speed does not change the exit code."""
+    from strata.bench.draft_speed import batch_arms, measure, solo_arms
+    from strata.model.model import load_model
+
+    if options.tokens < 2 or options.per_kind < 1:
+        raise UsageError(f"tokens={options.tokens} per_kind={options.per_kind}", "nothing would be measured", "use 2 tokens, 1 prompt or more")
+    settings, progress = settings_of(options), ProgressLine()
+    prompts = _prompts(options)
+    model = load_model(options.model)
+    sizes = (options.tokens, options.rounds)
+    tables = {"one request": measure(model, solo_arms(settings), prompts, *sizes, 1, progress.show)}
+    for slots in BATCHES:
+        if len(prompts) >= slots:
+            tables[f"{slots} slots"] = measure(model, batch_arms(settings, slots), _mixed(prompts), *sizes, slots, progress.show)
+    progress.clear()
+    if options.json:
+        print(json.dumps({name: [asdict(gain) for gain in gains] for name, gains in tables.items()}, indent=1))
+    else:
+        print("\n".join(_lines(tables, len(prompts), options)))
+    return 0
+
+
+def _prompts(options: argparse.Namespace):
+    from strata.bench.draft_speed import BenchPrompt
+
+    folder = options.model if options.model.is_dir() else options.model.parent
+    path = options.prompts or folder / "prompts.json"
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        found = [BenchPrompt(entry["kind"], tuple(entry["ids"])) for entry in entries]
+    except OSError as error:
+        raise UsageError(f"prompts={path}", error.strerror or "it cannot be read", "name a file with --prompts") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"prompts={path}", "it is not a JSON list of {kind, ids}", "correct the file") from error
+    kinds = dict.fromkeys(prompt.kind for prompt in found)
+    return [prompt for kind in kinds for prompt in [p for p in found if p.kind == kind][: options.per_kind]]
+
+
+def _mixed(prompts):
+    """Return the prompts with the kinds in turn, so that slots hold different ones."""
+    kinds = dict.fromkeys(prompt.kind for prompt in prompts)
+    by_kind = [[p for p in prompts if p.kind == kind] for kind in kinds]
+    return [members[i] for i in range(max(map(len, by_kind))) for members in by_kind if i < len(members)]
+
+
+def _lines(tables, n_prompts: int, options: argparse.Namespace) -> list[str]:
+    lines = [f"{n_prompts} prompts x {options.tokens} tokens, {options.rounds} rounds; times as fast as without drafts: median (least - most)"]
+    for name, gains in tables.items():
+        lines += ["", f"{name:<28}{'prompts':<8}{'ratio':>7}{'':<18}{'ms/token':>9}{'tokens/window':>15}{'accepted':>12}"]
+        lines += [_line(gain) for gain in gains]
+    return lines
+
+
+def _line(gain) -> str:
+    spread = f"({gain.ratio.least:.2f} - {gain.ratio.most:.2f})"
+    accepted = f"{gain.counters['drafts_accepted']}/{gain.counters['drafts_offered']}"
+    goal = GOALS.get((gain.arm, gain.kind), LEAST if gain.arm.startswith("--mtp") else None)
+    told = "" if goal is None else f"  goal {goal:.2f}"
+    figures = f"{gain.ratio.median:>7.2f} {spread:<17}{gain.ms_per_token.median:>9.2f}{gain.tokens_per_window:>15.2f}{accepted:>12}"
+    return f"{gain.arm:<28}{gain.kind:<8}{figures}{told}"

@@ -1,9 +1,10 @@
 """Attention over selected cells, in splits of 64 cells that merge in ascending order.
 
 The orders of host/attention.py, with the pieces of attention_parts.py.  A thread block has one row, one K/V head with its group of
-query heads, and one split; a few threads of each warp sum the softmax weights in their chains.  Either each split's triple (maximum, sum, values) is stored and merging.py merges them (few rows: splits run side by side), or one block
-goes through a row's splits and merges on the way (many rows, `looped`).  Both merge by the same formula in the same order, so
-which of them runs changes no bit.
+query heads, and one split; a few threads of each warp sum the softmax weights in their chains.  Either each split's triple
+(maximum, sum, values) is stored and merging.py merges them (few rows: splits run side by side), or one block goes through a
+row's splits and merges on the way (many rows, `looped`).  Both merge by the same formula in the same order, so which of them
+runs changes no bit.
 
 Flat shapes: queries [rows, heads, D]; codes [slots, cells, kv_heads, D]; cells int32 [rows, width]; counts int32 [rows]; tops,
 totals [rows, heads, splits]; triples [rows, heads, splits, D]; out, gated [rows, heads, D].  Does not know: selection.
@@ -15,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from numba import cuda
+from numba.cuda import types
 
 from strata.cuda.attention_parts import SPLIT, ZERO, AttentionShape, key_scores, merge_factors, output_gate, softmax, value_sums
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of
 from strata.cuda.heads import AttentionCells
-from strata.cuda.key_reads import cell_reader
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.merging import merge_kernel
 from strata.cuda.on_cuda import tree8
@@ -40,33 +41,35 @@ def _split_scores(shape: AttentionShape, target: Target):
     """Build `scores(...)`: the scores of a split's cells, by all threads of the block."""
     stage, score, n_values, n_sums = key_scores(shape, target)
     part, pitch, heads, n_kv = shape.cells_per_part, shape.padded_group, shape.heads_per_thread, shape.n_kv
+    weights_at, ids_at = shape.weights_at, shape.ids_at
 
     @jit
-    def scores(keys, query, weights, ids, k_codes, k_scales, first_vector, n, scale, thread, unpacked, dots):
+    def scores(shared, ids, k_codes, k_scales, first_vector, n, scale, thread, unpacked, dots):
         cell, first_head = thread & (SPLIT - 1), (thread >> 6) * heads
         for begin in range(0, n, part):
-            stage(keys, k_codes, first_vector, n_kv, ids, begin, min(np.int32(part), np.int32(n - begin)), thread)
+            stage(shared, k_codes, first_vector, ids, begin, min(np.int32(part), np.int32(n - begin)), thread)
             cuda.syncthreads()
             if cell >= begin and cell < begin + part and cell < n:
-                vector = first_vector + np.int64(ids[cell]) * n_kv
-                score(keys, cell - begin, query, first_head, k_scales, vector, unpacked, dots)
+                vector = first_vector + np.int64(ids[ids_at + cell]) * n_kv
+                score(shared, cell - begin, first_head, k_scales, vector, unpacked, dots)
                 for h in range(heads):
                     d = 8 * h
                     dot = tree8(dots[d], dots[d + 1], dots[d + 2], dots[d + 3], dots[d + 4], dots[d + 5], dots[d + 6], dots[d + 7])
-                    weights[cell * pitch + first_head + h] = mul(dot, scale)
+                    shared[weights_at + cell * pitch + first_head + h] = mul(dot, scale)
             cuda.syncthreads()
 
     return scores, n_values, n_sums
 
 
-def _weight_sum(pitch: int):
-    """Build `total_of(weights, h, n)`: the chain over a split's cells, ascending."""
+def _weight_sum(shape: AttentionShape):
+    """Build `total_of(shared, h, n)`: the chain over a split's cells, ascending."""
+    pitch, weights_at = shape.padded_group, shape.weights_at
 
     @jit
-    def total_of(weights, h, n):
+    def total_of(shared, h, n):
         total = ZERO
         for c in range(n):
-            total = add(total, weights[c * pitch + h])
+            total = add(total, shared[weights_at + c * pitch + h])
         return total
 
     return total_of
@@ -76,29 +79,27 @@ def _weight_sum(pitch: int):
 def attention_kernel(shape: AttentionShape, target: Target):
     """Return the kernel; grid (kv_heads * splits, rows), or (kv_heads, rows) when looped; shape.n_threads threads.
 
-    kernel(queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, n_cells, scale, n_splits, tops, totals,
-    triples, projected, out, gated, codes, turned, scales, sums): arrays from `projected` on are the looped variant's,
+    kernel(queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, width, n_cells, scale, n_splits, tops,
+    totals, triples, projected, out, gated, codes, turned, scales, sums): arrays from `projected` on are the looped variant's,
     tops, totals and triples the other's.
     """
     n_q, n_kv, size, group, pitch = shape.n_q, shape.n_kv, shape.size, shape.group, shape.padded_group
-    width, dense, looped, n_threads = shape.width, shape.dense, shape.looped, shape.n_threads
+    dense, looped, n_threads = shape.dense, shape.looped, shape.n_threads
     split_scores, n_values, n_sums = _split_scores(shape, target)
-    weigh, accumulate, finish, total_of = softmax(shape), value_sums(shape, VALUES_AHEAD), output_gate(shape, target), _weight_sum(pitch)
-    n_key_floats, n_queries, n_weights = shape.cells_per_part * 4 * cell_reader(shape.kv, size).pieces, group * size, SPLIT * pitch
+    weigh, accumulate, finish, total_of = softmax(shape), value_sums(shape, VALUES_AHEAD), output_gate(shape, target), _weight_sum(shape)
+    n_queries, queries_at, tops_at, ids_at = group * size, shape.queries_at, shape.tops_at, shape.ids_at
+    old_at, new_at = tops_at + group, tops_at + 2 * group
     n_warps, dims = n_threads // 32, (size + n_threads - 1) // n_threads
     n_accumulated = dims * pitch
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(n_threads, 2)
     def run(
-        queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, n_cells, scale, n_splits, tops, totals,
-        triples, projected, out, gated, codes, turned, scales, sums,
+        queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, width, n_cells, scale, n_splits, tops,
+        totals, triples, projected, out, gated, codes, turned, scales, sums,
     ):
-        keys = cuda.shared.array(n_key_floats, np.float32, alignment=16)
-        query = cuda.shared.array(n_queries, np.float32, alignment=16)
-        weights = cuda.shared.array(n_weights, np.float32, alignment=16)
-        ids, split_tops = cuda.shared.array(SPLIT, np.int32), cuda.shared.array(group, np.float32)
-        old_of, new_of = cuda.shared.array(group, np.float32), cuda.shared.array(group, np.float32)
+        shared = cuda.shared.array(0, types.float32)
+        ids = cuda.shared.array(0, types.int32)
         dots, unpacked = cuda.local.array(n_sums, np.float32), cuda.local.array(n_values, np.float32)
         fresh, merged = cuda.local.array(n_accumulated, np.float32), cuda.local.array(n_accumulated, np.float32)
         ahead = cuda.local.array(VALUES_AHEAD, np.float32)
@@ -112,20 +113,20 @@ def attention_kernel(shape: AttentionShape, target: Target):
         first_vector = np.int64(slots[row]) * n_cells * n_kv + j
         first_head = np.int64(row) * n_q + j * group
         for i in range(thread, n_queries, n_threads):
-            query[i] = queries[first_head * size + i]
+            shared[queries_at + i] = queries[first_head * size + i]
         h = (thread >> 5) + n_warps * (thread & 31)
         running_top = running_total = ZERO
         last = np.int32((count + SPLIT - 1) // SPLIT) if looped else np.int32(split + 1)
         for s in range(split, last):
             n = min(np.int32(count - s * SPLIT), np.int32(SPLIT))
             if thread < n:
-                ids[thread] = s * SPLIT + thread if dense else cells[np.int64(row) * width + s * SPLIT + thread]
+                ids[ids_at + thread] = s * SPLIT + thread if dense else cells[np.int64(row) * width + s * SPLIT + thread]
             cuda.syncthreads()
-            split_scores(keys, query, weights, ids, k_codes, k_scales, first_vector, n, scale, thread, unpacked, dots)
-            weigh(weights, split_tops, n, thread)
+            split_scores(shared, ids, k_codes, k_scales, first_vector, n, scale, thread, unpacked, dots)
+            weigh(shared, n, thread)
             cuda.syncthreads()
             if h < group:
-                top, total = split_tops[h], total_of(weights, h, n)
+                top, total = shared[tops_at + h], total_of(shared, h, n)
                 if not looped:
                     at = (first_head + h) * n_splits + s
                     tops[at], totals[at] = top, total
@@ -133,11 +134,11 @@ def attention_kernel(shape: AttentionShape, target: Target):
                     running_top, running_total = top, total
                 else:
                     running_top, running_total, old, new = merge_factors(top, total, running_top, running_total)
-                    old_of[h], new_of[h] = old, new
+                    shared[old_at + h], shared[new_at + h] = old, new
             for d in range(dims):
                 dim = thread + d * n_threads
                 if dim < size:
-                    accumulate(weights, v_codes, v_scales, first_vector, ids, n, dim, fresh, d * pitch, ahead)
+                    accumulate(shared, v_codes, v_scales, first_vector, ids, n, dim, fresh, d * pitch, ahead)
                     if not looped:
                         for head in range(group):
                             triples[((first_head + head) * n_splits + s) * size + dim] = fresh[d * pitch + head]
@@ -150,17 +151,17 @@ def attention_kernel(shape: AttentionShape, target: Target):
                     for d in range(dims):
                         for head in range(group):
                             i = d * pitch + head
-                            merged[i] = fma(fresh[i], new_of[head], mul(merged[i], old_of[head]))
+                            merged[i] = fma(fresh[i], shared[new_at + head], mul(merged[i], shared[old_at + head]))
         if looped:
             cuda.syncthreads()
             if h < group:
-                old_of[h] = running_total
+                shared[old_at + h] = running_total
             cuda.syncthreads()
             for d in range(dims):
                 dim = thread + d * n_threads
                 if dim < size:
                     for head in range(group):
-                        value, total = merged[d * pitch + head], old_of[head]
+                        value, total = merged[d * pitch + head], shared[old_at + head]
                         finish(value, total, row, j * group + head, dim, projected, out, gated, codes, turned, scales, sums)
 
     return run
@@ -191,14 +192,14 @@ class AttentionOutput:
 
 def launch_attention(
     device: CudaDevice, config: ModelConfig, window: WindowTables, kv: str, most_cells: int, queries, cells: AttentionCells, chosen,
-    counts, scale, scratch: SplitScratch, output: AttentionOutput, programmatic: bool = False,
+    counts, width: int, scale, scratch: SplitScratch, output: AttentionOutput, programmatic: bool = False,
 ) -> tuple[Launch, ...]:
-    """Attend to the chosen cells (all cells 0 .. position where `chosen` is None), gate and code the result.
+    """Attend to the chosen cells [rows, width], or to all cells 0 .. position where `chosen` is None; gate and code the result.
 
     `most_cells` is the largest number of cells a row may attend to in this graph's context class.
     """
     dense = chosen is None
-    shape = AttentionShape(config.n_q_heads, config.n_kv_heads, config.head_dim, config.selection_width, kv, dense, False)
+    shape = AttentionShape(config.n_q_heads, config.n_kv_heads, config.head_dim, kv, dense, False)
     check(shape)
     n_splits = (most_cells + SPLIT - 1) // SPLIT
     side_by_side = window.n_rows <= MOST_SIDE_BY_SIDE_ROWS and window.n_rows * n_splits <= scratch.most
@@ -208,10 +209,10 @@ def launch_attention(
     results = (output.projected, output.attended, output.gated, *arrays_of(output.coded))
     arguments = (
         queries, cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, window.slots, window.positions, ids, n_ids,
-        np.int32(cells.n_cells), np.float32(scale), np.int32(n_splits), *triples, *results,
+        np.int32(width), np.int32(cells.n_cells), np.float32(scale), np.int32(n_splits), *triples, *results,
     )
     grid = (shape.n_kv * (n_splits if side_by_side else 1), window.n_rows)
-    split = Launch(device, attention_kernel(shape, device.target), Shape(grid, shape.n_threads), arguments, programmatic)
+    split = Launch(device, attention_kernel(shape, device.target), Shape(grid, shape.n_threads, shape.shared_bytes), arguments, programmatic)
     if not side_by_side:
         return (split,)
     arguments = (*triples, window.positions, n_ids, np.int32(n_splits), *results)
@@ -223,5 +224,5 @@ def check(shape: AttentionShape) -> None:
     """Raise UsageError where the tiling does not take a geometry."""
     size, group = shape.size, shape.group
     require(size % 32 == 0 and size <= 512, f"head of {size}", "heads of 32 n values up to 512 fit")
-    shared = 4 * (shape.cells_per_part * 4 * cell_reader(shape.kv, size).pieces + group * size + SPLIT * shape.padded_group + 64 + 3 * group)
-    require(shared <= SHARED_BYTES and shape.n_threads <= 1024, f"{group} query heads of {size}", "a group's queries must fit into shared memory")
+    fits = shape.shared_bytes <= SHARED_BYTES and shape.n_threads <= 1024
+    require(fits, f"{group} query heads of {size}", "a group's queries must fit into shared memory")

@@ -29,7 +29,6 @@ class AttentionShape:
     n_q: int
     n_kv: int
     size: int
-    width: int
     kv: str
     dense: bool
     looped: bool
@@ -63,45 +62,67 @@ class AttentionShape:
         """Cells whose keys fit into shared memory at once."""
         return min(SPLIT, KEY_BYTES // (16 * cell_reader(self.kv, self.size).pieces))
 
+    @property
+    def queries_at(self) -> int:
+        """Floats of shared memory before the queries: the keys."""
+        return self.cells_per_part * 4 * cell_reader(self.kv, self.size).pieces
+
+    @property
+    def weights_at(self) -> int:
+        """Floats before the softmax weights [cells, padded group]; maxima, old and new factors of the heads and cell ids follow."""
+        return self.queries_at + self.group * self.size
+
+    @property
+    def tops_at(self) -> int:
+        return self.weights_at + SPLIT * self.padded_group
+
+    @property
+    def ids_at(self) -> int:
+        return self.tops_at + 3 * self.group
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * (self.ids_at + SPLIT)
+
 
 def key_scores(shape: AttentionShape, target: Target):
     """Build `stage(...)` and `score(...)`: keys of a part of a split to shared memory; one cell's scores for some heads."""
     size, group, heads = shape.size, shape.group, shape.heads_per_thread
     reader = cell_reader(shape.kv, size)
     pieces, per_piece, unpack, factor = reader.pieces, reader.per_piece, reader.unpack, reader.factor
-    row_bytes = 16 * pieces
+    row_bytes, turn = 16 * pieces, reader.turn
     pieces_per_step = max(8 // per_piece, 1)
     n_values = pieces_per_step * per_piece
     n_sums = 8 * heads
-    n_threads = shape.n_threads
+    n_threads, n_kv, queries_at, ids_at = shape.n_threads, shape.n_kv, shape.queries_at, shape.ids_at
     move = copies(target, 0)
     copy16, commit, wait = move.copy16, move.commit, move.wait
 
     @jit
-    def stage(keys, codes, first_vector, n_kv, ids, begin, n, thread):
-        """Keys of the cells ids[begin : begin + n]; cell c's vector is first_vector + ids[c] * n_kv."""
+    def stage(shared, codes, first_vector, ids, begin, n, thread):
+        """Keys of the split's cells begin .. begin + n - 1; a cell's vector is first_vector + id * n_kv."""
         for i in range(thread, n * pieces, n_threads):
             cell, piece = i // pieces, i % pieces
-            source = (first_vector + np.int64(ids[begin + cell]) * n_kv) * row_bytes + 16 * piece
-            copy16(keys, np.int64(cell * row_bytes + 16 * (piece ^ (cell & 7))), codes, source)
+            source = (first_vector + np.int64(ids[ids_at + begin + cell]) * n_kv) * row_bytes + 16 * piece
+            copy16(shared, np.int64(cell * row_bytes + 16 * (piece ^ (cell & turn))), codes, source)
         commit()
         wait()
 
     @jit
-    def score(keys, cell, queries, first_head, scales, vector, values, sums):
+    def score(shared, cell, first_head, scales, vector, values, sums):
         """sums[8 h + lane] of heads first_head .. first_head + heads - 1 with the key at place `cell`."""
         for s in range(n_sums):
             sums[s] = ZERO
         for step in range(pieces // pieces_per_step):
             for p in range(pieces_per_step):
                 piece = step * pieces_per_step + p
-                at = cell * row_bytes + 16 * (piece ^ (cell & 7))
-                unpack(keys, np.int64(at), factor(scales, vector, piece * per_piece), values, p * per_piece)
+                at = cell * row_bytes + 16 * (piece ^ (cell & turn))
+                unpack(shared, np.int64(at), factor(scales, vector, piece * per_piece), values, p * per_piece)
             for h in range(heads):
-                at = 4 * ((first_head + h) * size + step * n_values)
+                at = 4 * (queries_at + (first_head + h) * size + step * n_values)
                 for eight in range(n_values // 8):
-                    q0, q1, q2, q3 = load_four_floats(queries, at + 32 * eight)
-                    q4, q5, q6, q7 = load_four_floats(queries, at + 32 * eight + 16)
+                    q0, q1, q2, q3 = load_four_floats(shared, at + 32 * eight)
+                    q4, q5, q6, q7 = load_four_floats(shared, at + 32 * eight + 16)
                     v, s = 8 * eight, 8 * h
                     sums[s] = fma(q0, values[v], sums[s])
                     sums[s + 1] = fma(q1, values[v + 1], sums[s + 1])
@@ -117,19 +138,20 @@ def key_scores(shape: AttentionShape, target: Target):
 
 def softmax(shape: AttentionShape):
     """Build `weigh(...)`: a warp turns a head's scores of a split into exp(score - maximum), in place."""
-    n_warps, group, pitch = shape.n_threads // 32, shape.group, shape.padded_group
+    n_warps, group, pitch, weights_at, tops_at = shape.n_threads // 32, shape.group, shape.padded_group, shape.weights_at, shape.tops_at
 
     @jit
     def larger(a, b):
         return b if b > a else a
 
     @jit
-    def weigh(weights, tops, n, thread):
+    def weigh(shared, n, thread):
         lane = thread & 31
         for h in range(thread >> 5, group, n_warps):
-            first, second = lane * pitch + h, (lane + 32) * pitch + h
-            a = weights[first if lane < n else h]
-            b = weights[second if lane + 32 < n else h]
+            own = weights_at + h
+            first, second = own + lane * pitch, own + (lane + 32) * pitch
+            a = shared[first if lane < n else own]
+            b = shared[second if lane + 32 < n else own]
             top = larger(a, b)
             top = larger(top, exchange_float(top, np.int32(16)))
             top = larger(top, exchange_float(top, np.int32(8)))
@@ -137,24 +159,26 @@ def softmax(shape: AttentionShape):
             top = larger(top, exchange_float(top, np.int32(2)))
             top = larger(top, exchange_float(top, np.int32(1)))
             if lane < n:
-                weights[first] = exp(sub(a, top))
+                shared[first] = exp(sub(a, top))
             if lane + 32 < n:
-                weights[second] = exp(sub(b, top))
+                shared[second] = exp(sub(b, top))
             if lane == 0:
-                tops[h] = top
+                shared[tops_at + h] = top
 
     return weigh
 
 
 def value_sums(shape: AttentionShape, n_ahead: int):
     """Build `accumulate(...)`: one dimension's value sums of all heads of the group, a chain over the split's cells."""
-    size, group, pitch, n_kv = shape.size, shape.group, shape.padded_group, shape.n_kv
+    size, group, pitch, n_kv, weights_at, ids_at = (
+        shape.size, shape.group, shape.padded_group, shape.n_kv, shape.weights_at, shape.ids_at
+    )
     value = cell_reader(shape.kv, size).value
 
     @jit
-    def add_cell(weights, cell, v, sums, at):
+    def add_cell(shared, cell, v, sums, at):
         for quad in range(pitch // 4):
-            e0, e1, e2, e3 = load_four_floats(weights, 4 * np.int64(cell * pitch + 4 * quad))
+            e0, e1, e2, e3 = load_four_floats(shared, 4 * np.int64(weights_at + cell * pitch + 4 * quad))
             h = at + 4 * quad
             sums[h] = fma(e0, v, sums[h])
             if 4 * quad + 1 < group:
@@ -165,16 +189,16 @@ def value_sums(shape: AttentionShape, n_ahead: int):
                 sums[h + 3] = fma(e3, v, sums[h + 3])
 
     @jit
-    def accumulate(weights, codes, scales, first_vector, ids, n, dim, sums, at, ahead):
+    def accumulate(shared, codes, scales, first_vector, ids, n, dim, sums, at, ahead):
         for h in range(group):
             sums[at + h] = ZERO
         for begin in range(0, n, n_ahead):
             for c in range(n_ahead):
                 if begin + c < n:
-                    ahead[c] = value(codes, scales, first_vector + np.int64(ids[begin + c]) * n_kv, dim)
+                    ahead[c] = value(codes, scales, first_vector + np.int64(ids[ids_at + begin + c]) * n_kv, dim)
             for c in range(n_ahead):
                 if begin + c < n:
-                    add_cell(weights, begin + c, ahead[c], sums, at)
+                    add_cell(shared, begin + c, ahead[c], sums, at)
 
     return accumulate
 

@@ -192,7 +192,7 @@ def heads_kernel(shape: HeadShape, target: Target):
     return run
 
 
-def head_shape(config: ModelConfig, kv: str, raw: str, has_indexer: bool) -> HeadShape:
+def head_shape(config: ModelConfig, kv: str, raw: str, has_queries: bool, has_indexer: bool) -> HeadShape:
     """Return the shape of a layer's heads; UsageError where the tiling does not take it."""
     n_pairs = config.rope_dims // 2
     fits = n_pairs % 32 == 0 or (n_pairs < 32 and 32 % (2 * n_pairs) == 0)
@@ -201,7 +201,7 @@ def head_shape(config: ModelConfig, kv: str, raw: str, has_indexer: bool) -> Hea
         require(size % 32 == 0 and 2 * n_pairs <= size <= LARGEST_HEAD, f"head of {size}", f"heads of 32 n values up to {LARGEST_HEAD} fit")
     n_indexer = config.n_indexer_heads if has_indexer else 0
     return HeadShape(
-        config.n_q_heads, config.n_kv_heads, config.head_dim, n_indexer, config.indexer_dim, n_pairs, config.indexer_block, kv, raw
+        config.n_q_heads if has_queries else 0, config.n_kv_heads, config.head_dim, n_indexer, config.indexer_dim, n_pairs, config.indexer_block, kv, raw
     )
 
 
@@ -215,8 +215,8 @@ class AttentionCells:
     k_scales: object
     v_codes: object
     v_scales: object
-    raw: object
-    pooled: object
+    raw: object = None
+    pooled: object = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,14 +234,20 @@ def launch_heads(
     device: CudaDevice, config: ModelConfig, window: WindowTables, kv: str, raw_format: str, projected, k, v, q_norm, k_norm,
     table, queries, cells: AttentionCells, indexer: IndexerInputs | None, programmatic: bool = False,
 ) -> Launch:
-    """Fill queries [rows, heads, D], the rows' cells and pooled keys, and the indexer's queries."""
-    shape = head_shape(config, kv, raw_format, indexer is not None)
+    """Fill queries [rows, heads, D], the rows' cells and pooled keys, and the indexer's queries.
+
+    Without `projected` (and queries) only cells are written; without `indexer` there are no raw and pooled keys.
+    """
+    shape = head_shape(config, kv, raw_format, projected is not None, indexer is not None)
     n_vectors = shape.n_q + 2 * shape.n_kv + (shape.n_indexer + 1 if indexer else 0)
-    chosen = indexer or IndexerInputs(k, k, k_norm, k_norm, queries)
+    # Arguments that a variant does not read are the keys.
+    chosen = indexer or IndexerInputs(k, k, k_norm, k_norm, k)
+    projected, queries, q_norm = (k if argument is None else argument for argument in (projected, queries, q_norm))
     arguments = (
         projected, k, v, chosen.q, chosen.raw, q_norm, k_norm, chosen.q_norm, chosen.k_norm, np.float32(config.rms_epsilon), table,
         window.slots, window.positions, window.segment_of_row, window.first, np.int32(cells.n_cells), np.int32(cells.n_blocks),
-        queries, cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, chosen.queries, cells.raw, cells.pooled,
+        queries, cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, chosen.queries,
+        k if cells.raw is None else cells.raw, k if cells.pooled is None else cells.pooled,
     )
     grid = ((n_vectors + WARPS - 1) // WARPS, window.n_rows)
     return Launch(device, heads_kernel(shape, device.target), Shape(grid, THREADS), arguments, programmatic)

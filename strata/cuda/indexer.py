@@ -14,7 +14,7 @@ from numba import cuda
 
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.seam import Target, add, fma, from_bits, jit, kernel, launch_dependents, load_word, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.warps import sum_eight
 from strata.cuda.window_tables import WindowTables
@@ -28,6 +28,17 @@ BLOCKS_PER_GRID = BLOCKS_PER_PASS * PASSES
 LARGEST_QUERY = 1024
 
 
+@jit
+def float_at(array, byte):
+    """A float32 at a byte offset: constant parts of the offset fold into the load."""
+    return from_bits(np.int32(load_word(array, byte)))
+
+
+@jit
+def _as_it_is(query, pooled, at, total):
+    return total
+
+
 @cache
 def scores_kernel(n_heads: int, size: int, block: int, width: int, target: Target):
     """Return kernel(queries, pooled, slots, positions, n_blocks, most_blocks, scores); grid (most_blocks / BLOCKS_PER_GRID, rows)."""
@@ -35,18 +46,26 @@ def scores_kernel(n_heads: int, size: int, block: int, width: int, target: Targe
     n_query = n_heads * per_lane
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
-    @jit
-    def score(query, pooled, at):
-        total = ZERO
-        for h in range(n_heads):
+    def heads_from(h):
+        """Build the chain of heads h, h + 1, ...: a loop around exchanges would not be unrolled for every card."""
+        if h == n_heads:
+            return _as_it_is
+        following, first = heads_from(h + 1), h * per_lane
+
+        @jit
+        def step(query, pooled, at, total):
             lane_sum = ZERO
             for m in range(per_lane):
-                lane_sum = fma(query[h * per_lane + m], pooled[at + 8 * m], lane_sum)
+                lane_sum = fma(query[first + m], float_at(pooled, at + 32 * m), lane_sum)
             dot = sum_eight(lane_sum)
             total = add(total, dot if dot > ZERO or dot != dot else ZERO)
-        return total
+            return following(query, pooled, at, total)
 
-    @kernel(THREADS)
+        return step
+
+    score = heads_from(0)
+
+    @kernel(THREADS, 2)
     def run(queries, pooled, slots, positions, n_blocks, most_blocks, scores):
         query = cuda.local.array(n_query, np.float32)
         go_on()
@@ -59,16 +78,17 @@ def scores_kernel(n_heads: int, size: int, block: int, width: int, target: Targe
             return
         thread = np.int32(cuda.threadIdx.x)
         lane, own = thread & 7, thread >> 3
+        own_query = 4 * (np.int64(row) * n_heads * size + lane)
         for h in range(n_heads):
             for m in range(per_lane):
-                query[h * per_lane + m] = queries[(row * n_heads + h) * size + 8 * m + lane]
+                query[h * per_lane + m] = float_at(queries, own_query + 4 * (h * size + 8 * m))
         home = np.int64(slots[row]) * n_blocks
         for turn in range(PASSES):
             warp_first = first + turn * BLOCKS_PER_PASS + (thread >> 5) * 4
             if warp_first < n_here:
                 b = first + turn * BLOCKS_PER_PASS + own
                 inside = b < n_here
-                value = score(query, pooled, (home + (b if inside else n_here - 1)) * size + lane)
+                value = score(query, pooled, 4 * ((home + (b if inside else n_here - 1)) * size + lane), ZERO)
                 if lane == 0 and inside:
                     scores[np.int64(row) * most_blocks + b] = value
 

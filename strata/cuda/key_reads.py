@@ -1,7 +1,7 @@
 """How attention reads cells: keys in pieces of 16 bytes through shared memory, values one by one.
 
-A format's pieces hold consecutive values of one head's vector.  In shared memory piece p of cell c lies at place p xor (c mod
-8) of the cell's row, so that threads that read the same piece of 32 different cells meet no bank twice.  The values are those
+A format's pieces hold consecutive values of one head's vector.  In shared memory piece p of cell c lies at place p xor (c and
+turn) of the cell's row, so that threads that read the same piece of different cells spread over the banks.  The values are those
 of host/cells.py: f16 and f32 exactly, int8 as code * scale, rounded once.  Does not know: scores, softmax.
 """
 
@@ -31,6 +31,11 @@ class CellReader:
     unpack: Callable
     factor: Callable
     value: Callable
+
+    @property
+    def turn(self) -> int:
+        """Mask by which pieces change places: 7, or what the number of pieces allows."""
+        return min(8, self.pieces & -self.pieces) - 1
 
 
 def _f32(size):

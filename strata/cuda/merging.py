@@ -50,8 +50,10 @@ def merge_kernel(shape: AttentionShape, target: Target):
 
     @kernel(size)
     def run(tops, totals, triples, positions, counts, n_splits, projected, out, gated, codes, turned, scales, sums):
-        top_of, old_of = cuda.shared.array(TURN, np.float32), cuda.shared.array(TURN, np.float32)
-        new_of, total_of = cuda.shared.array(TURN, np.float32), cuda.shared.array(TURN, np.float32)
+        top_of = cuda.shared.array(TURN, np.float32)
+        old_of = cuda.shared.array(TURN, np.float32)
+        new_of = cuda.shared.array(TURN, np.float32)
+        total_of = cuda.shared.array(TURN, np.float32)
         go_on()
         wait_before()
         head, row, dim = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y), np.int32(cuda.threadIdx.x)

@@ -85,7 +85,8 @@ def gate_kernel(hidden: int, n_streams: int, target: Target):
 
     @kernel(THREADS)
     def run(residual, key, value, norm_key, norm_query, norm_conv, eps, root_hidden, gated, conv_rows):
-        a, b = cuda.shared.array(hidden, np.float32), cuda.shared.array(hidden, np.float32)
+        a = cuda.shared.array(hidden, np.float32)
+        b = cuda.shared.array(hidden, np.float32)
         found = cuda.shared.array(3, np.float32)
         go_on()
         wait_before()

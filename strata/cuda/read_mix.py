@@ -60,43 +60,47 @@ VALUE_AT = {"BF16": (_brain_at, 2), "F16": (_half_at, 2), "F32": (_float_at, 4)}
 """By type name: `value(raw, byte)`, and bytes per value."""
 
 
-def _stream_sums(n_streams):
-    """Build `sums(values, thread)`: the last five levels of the halving tree over the threads, for n_streams sums at once.
+@jit
+def _halve(a, b, upper, step):
+    """One level for two sums: this thread goes on with b where `upper`, else with a, and hands the other over."""
+    return add(b if upper else a, exchange_float(a if upper else b, step))
 
-    Where two sums are left a thread hands one half over and goes on with the other, so that a level costs half as many
-    exchanges as the level before; thread t ends with the sum of stream t // (32 / n_streams).
+
+@jit
+def _whole(a, step):
+    """One level for one sum: both threads go on with it."""
+    return add(a, exchange_float(a, step))
+
+
+def _stream_sums(n_streams, product):
+    """Build `sums(weights, low, at, thread, partial)`: the up products of one row for all streams, at once.
+
+    The last five levels of the halving tree run over the threads.  Where two sums are left a thread hands one half over and
+    goes on with the other, so that a level costs half as many exchanges as the level before; thread t ends with the sum of
+    stream t // (32 / n_streams).
     """
+    s16, s8, s4, s2, s1 = (np.int32(step) for step in (16, 8, 4, 2, 1))
 
     @jit
-    def halve(values, n, step, thread):
-        upper = (thread & step) != 0
-        for i in range(n):
-            kept = values[i + n] if upper else values[i]
-            sent = values[i] if upper else values[i + n]
-            values[i] = add(kept, exchange_float(sent, np.int32(step)))
+    def of_one(weights, low, at, thread, partial):
+        total = product(weights, 0, low, at, thread, partial)
+        return _whole(_whole(_whole(_whole(_whole(total, s16), s8), s4), s2), s1)
 
     @jit
-    def sums(values, thread):
-        if n_streams == 8:
-            halve(values, 4, 16, thread)
-            halve(values, 2, 8, thread)
-            halve(values, 1, 4, thread)
-        if n_streams == 4:
-            halve(values, 2, 16, thread)
-            halve(values, 1, 8, thread)
-        if n_streams == 2:
-            halve(values, 1, 16, thread)
-        total = values[0]
-        if n_streams <= 1:
-            total = add(total, exchange_float(total, np.int32(16)))
-        if n_streams <= 2:
-            total = add(total, exchange_float(total, np.int32(8)))
-        if n_streams <= 4:
-            total = add(total, exchange_float(total, np.int32(4)))
-        total = add(total, exchange_float(total, np.int32(2)))
-        return add(total, exchange_float(total, np.int32(1)))
+    def of_two(weights, low, at, thread, partial):
+        a, b = product(weights, 0, low, at, thread, partial), product(weights, 1, low, at, thread, partial)
+        total = _halve(a, b, (thread & 16) != 0, s16)
+        return _whole(_whole(_whole(_whole(total, s8), s4), s2), s1)
 
-    return sums
+    @jit
+    def of_four(weights, low, at, thread, partial):
+        a, b = product(weights, 0, low, at, thread, partial), product(weights, 1, low, at, thread, partial)
+        c, d = product(weights, 2, low, at, thread, partial), product(weights, 3, low, at, thread, partial)
+        upper = (thread & 16) != 0
+        total = _halve(_halve(a, c, upper, s16), _halve(b, d, upper, s16), (thread & 8) != 0, s8)
+        return _whole(_whole(_whole(total, s4), s2), s1)
+
+    return {1: of_one, 2: of_two, 4: of_four}[n_streams]
 
 
 def _in_thread_tree():
@@ -112,7 +116,7 @@ def _in_thread_tree():
 @cache
 def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, target: Target):
     """Return kernel(low, up, normed, n_rows, mixed, codes, turned, scales, sums); grid (H / 32, rows / ROWS), THREADS threads."""
-    (value_at, value_bytes), tree, stream_sums = VALUE_AT[type_name], _in_thread_tree(), _stream_sums(n_streams)
+    (value_at, value_bytes), tree = VALUE_AT[type_name], _in_thread_tree()
     per_thread = (rank + 31) // 32
     n_weights = n_streams * per_thread
     at_once = 32 // n_streams
@@ -130,14 +134,17 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
                 weights[c * per_thread + k] = value_at(up, at + 32 * k * value_bytes) if inside else ZERO
 
     @jit
-    def lane_sums(weights, c, low, at, thread, partial):
-        """The thread's lanes of one product: chains from +0 in ascending element order."""
+    def product(weights, c, low, at, thread, partial):
+        """The thread's lanes of one product, chains from +0 in ascending element order, and the tree's first levels."""
         for j in range(LANES):
             partial[j] = ZERO
         for k in range(per_thread):
             if 32 * k + 31 < rank or thread + 32 * k < rank:
                 x = from_bits(np.int32(load_word(low, 4 * (at + thread + 32 * k))))
                 partial[k % LANES] = fma(weights[c * per_thread + k], x, partial[k % LANES])
+        return tree(partial)
+
+    stream_sums = _stream_sums(n_streams, product)
 
     @jit
     def mix_of(logit, normed, row, c, d, r):
@@ -155,7 +162,6 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
         gated = cuda.shared.array(n_low, np.float32)
         mixes = cuda.shared.array(n_mixed, np.float32)
         weights = cuda.local.array(n_weights, np.float32)
-        values = cuda.local.array(n_streams, np.float32)
         partial = cuda.local.array(LANES, np.float32)
         go_on()
         thread, warp = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.threadIdx.x) >> 5
@@ -175,10 +181,7 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
             for begin in range(0, n_here, at_once):
                 logit = ZERO
                 for ahead in range(min(np.int32(at_once), np.int32(n_here - begin))):
-                    for s in range(n_streams):
-                        lane_sums(weights, s, gated, (begin + ahead) * rank, thread, partial)
-                        values[s] = tree(partial)
-                    total = stream_sums(values, thread)
+                    total = stream_sums(weights, gated, (begin + ahead) * rank, thread, partial)
                     logit = total if r == ahead else logit
                 in_tile = np.int32(begin + r)
                 value = mix_of(logit, normed, first_row + min(in_tile, np.int32(n_here - 1)), c, d, r)
@@ -197,7 +200,7 @@ def read_mix_kernel(hidden: int, n_streams: int, rank: int, type_name: str, targ
 def fits(config: ModelConfig, rank: int, type_name: str) -> bool:
     """Whether the fused read takes this geometry; `streams` has the kernels for all others."""
     return (
-        type_name in VALUE_AT and config.hidden % GROUP == 0 and config.n_streams in (1, 2, 4, 8) and rank <= LARGEST_RANK
+        type_name in VALUE_AT and config.hidden % GROUP == 0 and config.n_streams in (1, 2, 4) and rank <= LARGEST_RANK
     )
 
 

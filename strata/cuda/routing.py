@@ -124,7 +124,8 @@ def together_kernel(n_experts: int, n_used: int, n_rows: int, target: Target):
 
     @kernel(n_threads)
     def run(logits, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts):
-        own, first_of = cuda.shared.array(n_entries, np.int32), cuda.shared.array(n_entries, np.int32)
+        own = cuda.shared.array(n_entries, np.int32)
+        first_of = cuda.shared.array(n_entries, np.int32)
         keys = cuda.local.array(per_thread, np.int64)
         go_on()
         wait_before()

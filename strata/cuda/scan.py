@@ -20,6 +20,7 @@ from functools import cache
 
 import numpy as np
 from numba import cuda
+from numba.cuda import types
 
 from strata.cuda.device import CudaDevice
 from strata.cuda.gdn import check, launch_gate_norm, output_gate
@@ -63,6 +64,21 @@ class ScanShape:
     @property
     def channels(self) -> int:
         return (2 * self.n_k_heads + self.n_v_heads) * self.size
+
+    @property
+    def pitch(self) -> int:
+        """Floats between two lanes' parts of k or q in shared memory."""
+        return self.size // 8 + PAD
+
+    @property
+    def n_staged(self) -> int:
+        """Floats of shared memory for k and q of two tokens; a token's output follows."""
+        return 4 * 8 * self.pitch
+
+    @property
+    def launched(self) -> tuple[int, int]:
+        """Threads and bytes of shared memory of a block."""
+        return self.n_threads, 4 * (self.n_staged + self.size)
 
 
 @jit
@@ -157,9 +173,8 @@ def scan_kernel(shape: ScanShape, target: Target):
     """
     size, n_parts, n_k_heads, n_v_heads = shape.size, shape.n_parts, shape.n_k_heads, shape.n_v_heads
     keep, read, finish, channels, n_threads = shape.keep, shape.read, shape.finish, shape.channels, shape.n_threads
-    pitch = size // 8 + PAD
-    vector = 8 * pitch
-    n_staged, n_state, part_columns = 4 * vector, COLUMNS * (size // 8), size // n_parts
+    pitch, n_staged = shape.pitch, shape.n_staged
+    vector, n_state, part_columns = 8 * pitch, COLUMNS * (size // 8), size // n_parts
     n_loads = (size + n_threads - 1) // n_threads
     multiply, update = _column_helpers(size)
     fetch, store = _memory_helpers(size)
@@ -171,13 +186,12 @@ def scan_kernel(shape: ScanShape, target: Target):
     def place(i):
         return (i & 7) * pitch + (i >> 3)
 
-    @kernel(n_threads, 1)
+    @kernel(n_threads, 1 if finish else 512 // n_threads)
     def run(
         w, g, beta, u, memory, tail, first, count, slot, n_segments, n_slots, row_capacity, read_scale, out, z, weight, eps,
         gated, codes, turned, scales, sums,
     ):
-        staged = cuda.shared.array(n_staged, np.float32, alignment=16)
-        result = cuda.shared.array(size, np.float32)
+        staged = cuda.shared.array(0, types.float32)
         state, products = cuda.local.array(n_state, np.float32), cuda.local.array(COLUMNS, np.float32)
         next_k, next_q = cuda.local.array(n_loads, np.float32), cuda.local.array(n_loads, np.float32)
         go_on()
@@ -238,12 +252,12 @@ def scan_kernel(shape: ScanShape, target: Target):
                 if lane < COLUMNS:
                     out[(row * n_v_heads + h) * size + column + lane] = mine
                     if finish:
-                        result[column + lane] = mine
+                        staged[n_staged + column + lane] = mine
             if finish:
                 cuda.syncthreads()
                 if thread < size:
                     own = (row * n_v_heads + h) * size + thread
-                    value = gated_value(result, 0, z_value, weight, eps, thread & 31, thread >> 5)
+                    value = gated_value(staged, n_staged, z_value, weight, eps, thread & 31, thread >> 5)
                     gated[own] = value
                     code_group(value, thread & 31, own >> 5, codes, turned, scales, sums)
             buffer = np.int32(1 - buffer)
@@ -285,7 +299,7 @@ def launch_scan(
         np.int32(0), np.float32(read_scale), out, z, weight, np.float32(config.rms_epsilon), gated, *arrays_of(coded),
     )
     grid = (shape.n_v_heads * shape.n_parts, window.n_segments)
-    scanned = Launch(device, scan_kernel(shape, device.target), Shape(grid, shape.n_threads), arguments, programmatic)
+    scanned = Launch(device, scan_kernel(shape, device.target), Shape(grid, *shape.launched), arguments, programmatic)
     if finish:
         return (scanned,)
     return scanned, launch_gate_norm(device, config, out, z, weight, window.n_rows, gated, coded, programmatic)
@@ -306,4 +320,4 @@ def launch_commit(
         np.int32(row_capacity), np.float32(0), *(nothing,) * 3, np.float32(0), *(nothing,) * 5,
     )
     grid = (shape.n_v_heads, n_layers * window.n_segments)
-    return Launch(device, scan_kernel(shape, device.target), Shape(grid, shape.n_threads), arguments, programmatic)
+    return Launch(device, scan_kernel(shape, device.target), Shape(grid, *shape.launched), arguments, programmatic)

@@ -55,6 +55,8 @@ def _count_digit(histogram, digit, matches, lane):
 @jit
 def _find_digit(histogram, words, lane):
     """One warp: the digit in which the REMAINING-th largest lies, and how many of it are to take."""
+    # Read before the exchanges: one thread changes it behind them.
+    remaining = words[REMAINING]
     own = np.int32(0)
     for i in range(8):
         own += histogram[BINS - 1 - 8 * lane - i]
@@ -62,7 +64,6 @@ def _find_digit(histogram, words, lane):
     for other in range(32):
         value = shuffle_int(own, np.int32(other))
         below += value if other < lane else 0
-    remaining = words[REMAINING]
     if below < remaining and remaining <= below + own:
         for i in range(8):
             digit = np.int32(BINS - 1 - 8 * lane - i)
@@ -151,9 +152,12 @@ def selection_kernel(block: int, width: int, target: Target):
 
     @kernel(THREADS)
     def run(scores, positions, most_blocks, cells, counts):
-        histogram, words = cuda.shared.array(BINS, np.int32), cuda.shared.array(4, np.int32)
-        greater_of, equal_of = cuda.shared.array(WARPS, np.int32), cuda.shared.array(WARPS, np.int32)
-        keys, blocks = cuda.shared.array(WARPS, np.int32), cuda.shared.array(WARPS, np.int32)
+        histogram = cuda.shared.array(BINS, np.int32)
+        words = cuda.shared.array(4, np.int32)
+        greater_of = cuda.shared.array(WARPS, np.int32)
+        equal_of = cuda.shared.array(WARPS, np.int32)
+        keys = cuda.shared.array(WARPS, np.int32)
+        blocks = cuda.shared.array(WARPS, np.int32)
         go_on()
         wait_before()
         thread, row = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)

@@ -135,13 +135,14 @@ def mix_kernel(hidden: int, n_streams: int, target: Target):
 
 def launch_write_normalise(
     device: CudaDevice, config: ModelConfig, residual, n_rows: int, *, y=None, experts: Combined | None = None, inject=None,
-    norm=None, normed=None, chosen=None, programmatic: bool = False,
+    norm=None, normed=None, chosen=None, streams: tuple[int, int] | None = None, programmatic: bool = False,
 ) -> Launch:
     """Write a block's output (y, or the combined `experts`) into the streams and norm them; each half is optional.
 
-    With `chosen` int32 [n_rows] the norm reads those rows of the residual and writes n_rows rows.
+    With `chosen` int32 [n_rows] the norm reads those rows of the residual and writes n_rows rows.  `streams` (count, values
+    each) stands for the model's own: (1, C * H) norms a row as a whole.
     """
-    hidden, n_streams = config.hidden, config.n_streams
+    n_streams, hidden = streams or (config.n_streams, config.hidden)
     require(hidden % 32 == 0 and hidden <= LARGEST_HIDDEN, f"hidden={hidden}", f"streams of 32 n values up to {LARGEST_HIDDEN} fit")
     require(y is None or experts is None, "y and experts", "a write adds one block's output")
     source = PLAIN if y is not None else EXPERTS if experts is not None else NO_BLOCK

@@ -97,7 +97,13 @@ def small_kernels() -> Iterator[Entry]:
     yield Entry("plan_tiles", plan_tiles, _signature("I i32 i32 i32 i32 i32"), 64, True)
 
 
-ROOMS = (quantised_products, float_products, small_kernels)
+def operations() -> Iterator[Entry]:
+    from tests.ptx.operations import entries
+
+    yield from entries()
+
+
+ROOMS = (quantised_products, float_products, small_kernels, operations)
 
 
 def entries() -> list[Entry]:

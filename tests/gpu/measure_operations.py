@@ -1,0 +1,157 @@
+"""Times of the operations beside the products at the real geometry: python -m tests.gpu.measure_operations [FILE].
+
+A figure is the time of one launch inside a graph of many, from events, the median of several replays; inputs are random and lie
+in several sets, so that what a layer reads once does not stay in a cache.  Prints a table and writes JSON.  No judgement.
+"""
+
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tests.gpu.geometry import CodedOutput, REAL, flat, normal, single_rows, tables_of, window_of
+
+SETS, REPLAYS = 16, 15
+C = REAL
+
+
+def time_us(card, sets: list[tuple]) -> float:
+    """Return microseconds per set of launches."""
+    from strata.cuda.graphs import Graph
+
+    launches = [launch for one in sets for launch in one]
+    for launch in launches:
+        launch.go()
+    card.synchronise()
+    graph, times = Graph(card, launches), []
+    for _ in range(REPLAYS):
+        begin, end = card.event(timing=True), card.event(timing=True)
+        begin.record(card.stream)
+        graph.replay()
+        end.record(card.stream)
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1000 / len(sets))
+    graph.close()
+    return statistics.median(times)
+
+
+def window(n_rows: int, start: int = 3000):
+    """A window of single rows up to 8, else one prompt chunk."""
+    return single_rows(n_rows, [start] * n_rows) if n_rows <= 8 else window_of((0, start, n_rows))
+
+
+def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
+    from strata.cuda.combine import Combined
+    from strata.cuda.read_mix import launch_read_mix
+    from strata.cuda.streams import launch_write_normalise
+
+    width, sets = C.residual_width, SETS if n <= 8 else 2
+    make = lambda *shape: flat(card, normal(1, *shape))  # noqa: E731
+    residual, y, inject, norm, normed, low = make(n, width), make(n, C.hidden), make(n, 4), make(width), make(n, width), make(n, C.low_rank)
+    mixed, coded = make(n, C.hidden), CodedOutput(card, n, C.hidden)
+    entry_of = flat(card, np.arange(n * C.n_used, dtype=np.int32))
+    experts = Combined(C.n_used, make(n * C.n_used, C.hidden), entry_of, make(n, C.n_used), make(n, C.hidden), make(n))
+    ups = [flat(card, np.random.default_rng(s).integers(0, 200, 2 * width * C.low_rank).astype(np.uint8)) for s in range(sets)]
+    yield "write+norm", [(launch_write_normalise(card, C, residual, n, y=y, inject=inject, norm=norm, normed=normed),)] * sets
+    yield "combine+write+norm", [(launch_write_normalise(card, C, residual, n, experts=experts, inject=inject, norm=norm, normed=normed),)] * sets
+    yield "fused read", [(launch_read_mix(card, C, "BF16", low, up, C.low_rank, normed, n, mixed, coded.coded),) for up in ups]
+
+
+def delta_net(card, n: int) -> Iterator[tuple[str, Callable]]:
+    from strata.cuda.gdn import launch_prepare
+    from strata.cuda.scan import launch_commit, launch_scan
+
+    w, heads, size, n_slots = window(n), C.n_ssm_v_heads, C.ssm_state, min(n, 8)
+    sets = 12 if n <= 8 else 2
+    make = lambda *shape: flat(card, normal(2, *shape) * np.float32(0.1))  # noqa: E731
+    tables = tables_of(card, w, spare=0)
+    u, alpha, beta, tail, conv = make(n, C.ssm_channels), make(n, heads), make(n, heads), make(n_slots, 3, C.ssm_channels), make(C.ssm_channels, 4)
+    bias, decay, out_w, g, b = make(heads), make(heads), make(n, C.ssm_channels), make(n, heads), make(n, heads)
+    memory = card.zeros("memory", sets * n_slots * heads * size * size, np.float32)
+    one = n_slots * heads * size * size
+    o, z, weight, gated, coded = make(n, C.ssm_inner), make(n, C.ssm_inner), make(size), make(n, C.ssm_inner), CodedOutput(card, n, C.ssm_inner)
+    yield "prepare", [(launch_prepare(card, C, tables, u, alpha, beta, tail, conv, bias, decay, out_w, g, b),)] * sets
+    yield "scan (+ gate)", [
+        launch_scan(card, C, tables, True, out_w, g, b, u, memory[s * one : (s + 1) * one], tail, n_slots, 0.1, o, z, weight, gated, coded.coded)
+        for s in range(sets)
+    ]
+    if n <= 8:
+        layers = sets
+        stacked = [make(layers * n, C.ssm_channels), make(layers * n, heads), make(layers * n, heads), make(layers * n, C.ssm_channels)]
+        tails = make(layers, n_slots, 3, C.ssm_channels)
+        kept = flat(card, np.ones(len(w.segments), np.int32))
+        yield f"replay of {layers} layers", [(launch_commit(card, C, tables, kept, *stacked, memory, tails, n_slots, layers, n),)] * 3
+
+
+def attention(card, n: int) -> Iterator[tuple[str, Callable]]:
+    from strata.cuda.attention import AttentionOutput, SplitScratch, launch_attention
+    from strata.cuda.heads import IndexerInputs, launch_heads
+    from strata.cuda.indexer import launch_scores
+    from strata.cuda.selection import launch_selection
+    from strata.numerics.rotary import rotary_table
+    from tests.gpu.checks_attention import Cells
+
+    n_cells, sets = 8192, 8 if n <= 8 else 1
+    w, width = window(n, 6000 if n <= 8 else 4096), C.selection_width
+    tables, cells = tables_of(card, w, spare=0), Cells(C, "f16", "f16", min(n, 8), n_cells)
+    for name in ("k_codes", "v_codes", "raw"):
+        getattr(cells, name)[:] = 0x3800
+    cells.pooled[:] = np.abs(normal(3, *cells.pooled.shape))
+    make = lambda *shape: flat(card, normal(3, *shape))  # noqa: E731
+    placed, table = cells.on_card(card), flat(card, rotary_table(1e7, C.rope_dims, n_cells))
+    projected, k, v, queries = make(n, C.q_gate_width), make(n, C.kv_width), make(n, C.kv_width), make(n, C.attention_width)
+    indexer = IndexerInputs(make(n, C.indexer_width), make(n, C.indexer_dim), make(C.indexer_dim), make(C.indexer_dim), make(n, C.indexer_width))
+    yield "heads", [(launch_heads(card, C, tables, "f16", "f16", projected, k, v, make(256), make(256), table, queries, placed, indexer),)] * sets
+    most = n_cells // C.indexer_block
+    scores, chosen, counts = make(n, most), flat(card, np.zeros((n, width), np.int32)), flat(card, np.zeros(n, np.int32))
+    yield "scores of 8192 cells", [(launch_scores(card, C, tables, indexer.queries, placed.pooled, placed.n_blocks, most, scores),)] * sets
+    yield "selection", [(launch_selection(card, C, tables, scores, most, chosen, counts),)] * sets
+    pairs = 33 * min(n, 32)
+    scratch = SplitScratch(pairs, *(card.zeros("triples", m * C.n_q_heads, np.float32) for m in (pairs, pairs, pairs * C.head_dim)))
+    output = AttentionOutput(projected, make(n, C.attention_width), make(n, C.attention_width), CodedOutput(card, n, C.attention_width).coded)
+    yield "attention", [launch_attention(card, C, tables, "f16", width, queries, placed, chosen, counts, width, 0.06, scratch, output)] * sets
+
+
+def experts(card, n: int) -> Iterator[tuple[str, Callable]]:
+    from strata.cuda.activation import launch_activation
+    from strata.cuda.products import make_lists
+    from strata.cuda.routing import launch_route_and_group
+
+    entries, sets = n * C.n_used, SETS if n <= 8 else 4
+    make = lambda *shape: flat(card, normal(4, *shape))  # noqa: E731
+    lists = make_lists(card, "lists", min(C.n_experts, entries), entries)
+    ids, entry_of, first, count = (card.zeros("lists", m, np.int32) for m in (entries, entries, C.n_experts, C.n_experts))
+    yield "route+group", [launch_route_and_group(card, C, make(n, C.n_experts), n, ids, make(n, C.n_used), lists, entry_of, first, count)] * sets
+    gate, coded = make(entries, C.expert_ff), CodedOutput(card, entries, C.expert_ff)
+    yield "activation", [(launch_activation(card, gate, make(entries, C.expert_ff), entries, C.expert_ff, gate, coded.coded),)] * sets
+
+
+def others(card, n: int) -> Iterator[tuple[str, Callable]]:
+    from strata.cuda.picks import launch_picks, make_scratch
+
+    if n <= 8:
+        picks, hashes = card.zeros("picks", 3 * n, np.int32), card.zeros("picks", 2 * n, np.uint64)
+        logits, scratch = flat(card, normal(5, n, C.vocabulary)), make_scratch(card, "picks", n, C.vocabulary)
+        yield "picks", [launch_picks(card, logits, n, scratch, picks, hashes)] * 4
+
+
+def main() -> None:
+    from strata.cuda.device import CudaDevice
+
+    card, table = CudaDevice(0), {}
+    for n in (1, 8, 2048):
+        for room in (streams, delta_net, attention, experts, others):
+            for name, sets in room(card, n):
+                table.setdefault(name, {})[n] = round(time_us(card, sets), 2)
+    print(f"{'us':30s}" + "".join(f"{n:>12d}" for n in (1, 8, 2048)))
+    for name, row in table.items():
+        print(f"{name:30s}" + "".join(f"{row.get(n, '-'):>12}" for n in (1, 8, 2048)))
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w") as file:
+            json.dump({"device": card.card.name, "microseconds": table}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

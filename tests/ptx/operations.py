@@ -1,0 +1,122 @@
+"""The operations' kernels beside the products, for the catalogue: real geometry where resources matter, the fixture's elsewhere.
+
+Does not know: how they are compiled.
+"""
+
+from collections.abc import Iterator
+
+from tests.gpu.geometry import REAL, SMALL
+from tests.ptx.catalogue import Entry
+
+WORDS = {"i8": "int8", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u64": "uint64", "f32": "float32"}
+SCALARS = {"I": "int32", "L": "int64", "F": "float32"}
+CODED = "i8 i8 f32 i32"
+
+
+def signature(text: str) -> tuple:
+    """Return the types of a signature: array elements by name, I L F for numbers, 3*f32 for three of a kind."""
+    from numba.cuda import types
+
+    found = []
+    for word in text.split():
+        times, _, name = word.rpartition("*")
+        kind = getattr(types, SCALARS[name]) if name in SCALARS else types.Array(getattr(types, WORDS[name]), 1, "C")
+        found += [kind] * int(times or 1)
+    return tuple(found)
+
+
+def _entry(name, build, text, most=128, representative=True) -> Entry:
+    return Entry(name, build, signature(text), most, representative)
+
+
+def streams() -> Iterator[Entry]:
+    from strata.cuda import activation, combine, drafts, read_mix
+    from strata.cuda import streams as s
+
+    hidden, n_streams, n_used = REAL.hidden, REAL.n_streams, REAL.n_used
+    yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
+    yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, t), "9*f32 F f32", 64)
+    build = lambda t: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, t)  # noqa: E731
+    yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 96)
+    yield _entry("low-rank gate", s.low_rank_gate_kernel, "f32 I F", 64)
+    yield _entry("mix", lambda t: s.mix_kernel(hidden, n_streams, t), f"3*f32 {CODED}", 64)
+    yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 64)
+    yield _entry("activation", activation.activation_kernel, f"f32 f32 L f32 {CODED}", 64)
+    yield _entry("draft streams", drafts.add_kernel, "f32 f32 I I L", 64)
+    yield _entry("draft pick", drafts.pick_kernel, "f32 I i32 f32", 64)
+    for name in ("BF16", "F16", "F32"):
+        for config, label in ((REAL, "real"), (SMALL, "small")):
+            build = lambda t, c=config, n=name: read_mix.read_mix_kernel(c.hidden, c.n_streams, c.low_rank, n, t)  # noqa: E731
+            yield _entry(f"fused read {name} {label}", build, f"f32 u8 f32 I f32 {CODED}", 128, name == "BF16" and config is REAL)
+
+
+def delta_net() -> Iterator[Entry]:
+    from strata.cuda import gdn
+    from strata.cuda.scan import ScanShape, scan_kernel
+
+    for config, label in ((REAL, "real"), (SMALL, "small")):
+        heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
+        real = config is REAL
+        build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
+        yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 64, real)
+        yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
+        for name, variant, tail in (
+            ("scan of a window", (1, True, True, True), f"f32 {CODED}"),
+            ("scan of a verify window", (1, False, True, True), f"f32 {CODED}"),
+            ("scan of a prompt", (2, True, True, False), f"f32 {CODED}"),
+            ("replay", (1, True, False, False), "5*f32"),
+        ):
+            build = lambda t, h=heads, v=variant: scan_kernel(ScanShape(*h, *v), t)  # noqa: E731
+            yield _entry(f"{name} {label}", build, f"6*f32 3*i32 3*I F 3*f32 F {tail}", 255, real and name != "scan of a verify window")
+
+
+def attention() -> Iterator[Entry]:
+    from strata.cuda import attention as a
+    from strata.cuda import heads, indexer, merging, selection
+
+    kinds = {"f16": "u16", "int8": "i8", "f32": "f32"}
+    for config, label in ((REAL, "real"), (SMALL, "small")):
+        c, real = config, config is REAL
+        for kv, raw in (("f16", "f16"), ("int8", "f16"), ("f32", "f32")):
+            shape = heads.HeadShape(c.n_q_heads, c.n_kv_heads, c.head_dim, c.n_indexer_heads, c.indexer_dim, c.rope_dims // 2, c.indexer_block, kv, raw)
+            text = f"9*f32 F f32 4*i32 2*I f32 {kinds[kv]} u16 {kinds[kv]} u16 f32 {kinds[raw]} f32"
+            yield _entry(f"heads {kv} {label}", lambda t, s=shape: heads.heads_kernel(s, t), text, 96, kv == "f16")
+            for looped in (False, True):
+                split = a.AttentionShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, False, looped)
+                text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
+                name = f"attention {kv} {'looped' if looped else 'side by side'} {label}"
+                yield _entry(name, lambda t, s=split: a.attention_kernel(s, t), text, 168, real and kv == "f16")
+        yield _entry(f"merge {label}", lambda t, s=split: merging.merge_kernel(s, t), f"3*f32 i32 i32 I 3*f32 {CODED}", 64, real)
+        geometry = (c.n_indexer_heads, c.indexer_dim, c.indexer_block, c.selection_width)
+        yield _entry(f"block scores {label}", lambda t, g=geometry: indexer.scores_kernel(*g, t), "2*f32 2*i32 2*I f32", 128, real)
+        build = lambda t, c=c: selection.selection_kernel(c.indexer_block, c.selection_width, t)  # noqa: E731
+        yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
+
+
+def small_operations() -> Iterator[Entry]:
+    from strata.cuda import lookup, ngrams, picks, routing
+
+    c = REAL
+    yield _entry("route", lambda t: routing.route_kernel(c.n_experts, c.n_used, t), "f32 I i32 f32", 96)
+    for n_rows in (1, 8, 102):
+        build = lambda t, n=n_rows: routing.together_kernel(c.n_experts, c.n_used, n, t)  # noqa: E731
+        yield _entry(f"route and group {n_rows} rows", build, "f32 i32 f32 5*i32 I", 128, n_rows == 8)
+    yield _entry("first entries", routing.first_kernel, "i32 2*I 2*i32", 64)
+    yield _entry("placed entries", lambda t: routing.place_kernel(c.n_used, t), "i32 2*I 7*i32 I", 64)
+    for name in ("Q4_K", "IQ3_S", "Q2_0", "IQ4_NL", "Q5_1", "BF16"):
+        yield _entry(f"lookup {name}", lambda t, n=name: lookup.lookup_kernel(n, 4, t), "u8 L i32 I f32", 64, name == "Q4_K")
+    yield _entry("n-gram hash", lambda t: ngrams.hash_kernel(c.n_ple_heads, c.ple_heads_per_ngram, t), "i32 I 4*i32 I 3*u64 i64", 64)
+    yield _entry("n-gram gate", lambda t: ngrams.gate_kernel(c.hidden, c.n_streams, t), "6*f32 F F 2*f32", 64)
+    yield _entry("n-gram convolution", lambda t: ngrams.convolve_kernel(c.residual_width, 4, 3, t), "5*f32 3*i32", 64)
+    yield _entry("n-gram tail", lambda t: ngrams.keep_kernel(c.residual_width, 9, t), "f32 i32 f32 4*i32", 64)
+    yield _entry("pick parts", picks.part_kernel, "f32 2*I i32 u64", 64)
+    yield _entry("picks", picks.pick_kernel, "i32 u64 I i32 u64", 64)
+
+
+ROOMS = (streams, delta_net, attention, small_operations)
+
+
+def entries() -> Iterator[Entry]:
+    """Yield every kernel of the operations."""
+    for room in ROOMS:
+        yield from room()

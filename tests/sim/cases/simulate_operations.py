@@ -1,0 +1,77 @@
+"""The operations beside the products at toy sizes: logic, bounds and guard bands."""
+
+import pytest
+
+from strata.formats.table import by_name
+from tests.gpu import checks_attention, checks_gdn, checks_small, checks_streams
+from tests.gpu.geometry import TOY, single_rows, window_of
+
+
+def test_write_and_norm(card, control):
+    checks_streams.check_write_and_norm(card, control, TOY, (1, 2))
+
+
+@pytest.mark.parametrize(("type_name", "row_counts"), [("BF16", (17,)), ("F16", (1,)), ("F32", (2,))])
+def test_the_fused_read(type_name, row_counts, card, control):
+    checks_streams.check_read(card, control, TOY, type_name, row_counts)
+
+
+def test_combine_and_activation(card, control):
+    checks_streams.check_combine(card, control, TOY, (2,))
+    checks_streams.check_activation(card, control, TOY, 3)
+
+
+def test_a_window_of_the_gated_delta_net(card, control):
+    checks_gdn.check_window(card, control, TOY, window_of((2, 5, 2), (0, 9, 1)), 1)
+
+
+def test_a_replay(card, control):
+    checks_gdn.check_replay(card, control, TOY, window_of((1, 5, 2), (3, 9, 1), keep=False), [1, 0], 1)
+
+
+@pytest.mark.parametrize(("kv", "raw"), [("f16", "f16"), ("int8", "f16"), ("f32", "f32")])
+def test_heads(kv, raw, card, control):
+    windows = [window_of((1, 0, 3)), window_of((1, 3, 3), (0, 0, 1))]
+    checks_attention.check_heads(card, control, TOY, kv, raw, windows, 2, 8)
+
+
+def test_dense_heads(card):
+    checks_attention.check_dense_heads(card, TOY, single_rows(2, (3, 1)), 2, 8)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_selection(ties, card, control):
+    checks_attention.check_selection(card, control, TOY, single_rows(4, (20, 34, 37, 150)), 160, ties)
+
+
+@pytest.mark.parametrize("kv", ["f16", "int8", "f32"])
+def test_attention(kv, card, control):
+    checks_attention.check_attention(card, control, TOY, kv, single_rows(1, (68,)), 72, 3)
+
+
+def test_routing(card):
+    checks_small.check_routing(card, TOY, (1, 3))
+
+
+def test_routing_of_many_rows(card, monkeypatch):
+    monkeypatch.setattr("strata.cuda.routing.MOST_TOGETHER", 4)
+    checks_small.check_routing(card, TOY, (3,))
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q2_0", "IQ4_NL", "Q5_1"])
+def test_lookup(name, card):
+    checks_small.check_lookup(card, by_name(name), 256, 2)
+
+
+def test_float_lookup(card):
+    for name in ("F32", "F16", "BF16"):
+        checks_small.check_float_lookup(card, name, 40)
+
+
+def test_ngrams(card):
+    checks_small.check_ngrams(card, TOY, window_of((4, 7, 3), (1, 2, 1)), 1)
+
+
+def test_picks_and_drafts(card):
+    checks_small.check_picks(card, 2, 90)
+    checks_small.check_drafts(card, TOY, 2, 70)

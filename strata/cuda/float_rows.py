@@ -138,7 +138,6 @@ def float_rows(type_name: str, n_rows: int, n_outputs: int, staged: bool, target
         for piece in range(pieces_half + thread, n_pieces, THREADS_PER_OUTPUT):
             copy_weights(slot + 16 * piece, place + (start - before + 16 * piece))
         commit()
-        go_on()
         wait_before()
         if staged:
             for piece in range(np.int32(cuda.threadIdx.x), staged_bytes >> 4, n_threads):
@@ -171,5 +170,6 @@ def float_rows(type_name: str, n_rows: int, n_outputs: int, staged: bool, target
                 total = sum_in_warp(v0, v1, v2, v3, in_warp)
                 if in_warp == 0 and n < n_out:
                     out[np.int64(r) * n_out + n] = total
+        go_on()
 
     return run

@@ -129,7 +129,6 @@ def short_rows(type_name: str, n_rows: int, target: Target):
             if first + k < n_out:
                 fetch(shared + k * pitch, place, np.int32(first + k), n_in, in_warp, 32)
         commit()
-        go_on()
         wait_before()
         wait_all()
         cuda.syncthreads()
@@ -148,5 +147,6 @@ def short_rows(type_name: str, n_rows: int, target: Target):
                     ))
                     if in_warp == 0:
                         out[np.int64(r) * n_out + n] = total
+        go_on()
 
     return run

@@ -71,7 +71,6 @@ def float_tiles(type_name: str, target: Target):
     @kernel(THREADS)
     def run(weights, n_in, n_out, n_rows, x, out):
         floats = cuda.shared.array(0, types.float32)
-        go_on()
         wait_before()
         lane, which = np.int32(cuda.threadIdx.x) & 255, np.int32(cuda.threadIdx.x) >> 8
         first_output = np.int32(np.int32(cuda.blockIdx.x) * OUTPUTS_PER_BLOCK + which * SIDE)
@@ -102,5 +101,6 @@ def float_tiles(type_name: str, target: Target):
             n, row = np.int32(first_output + (mine >> 3)), np.int32(first_row + (mine & 7))
             if (lane & 7) == 0 and n < n_out and row < n_rows:
                 out[np.int64(row) * n_out + n] = total
+        go_on()
 
     return run

@@ -16,14 +16,12 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import CHUNK, WIDE_WINDOW, WINDOW, Tile, layout_of
+from strata.cuda.tiles import CHUNK, WINDOW, Tile, layout_of
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 
 WINDOW_ROWS = 8
-MANY_OUTPUTS = 8192
-"""Output rows from which two sets of a window tile share the activations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
         return dense_tiled(device, weights, x, n_rows, out, CHUNK, programmatic)
-    return dense_tiled(device, weights, x, n_rows, out, WIDE_WINDOW if weights.n_out >= MANY_OUTPUTS else WINDOW, programmatic)
+    return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
 
 
 def dense_tiled(

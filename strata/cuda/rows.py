@@ -28,14 +28,14 @@ from strata.formats.contract import WeightFormat
 from strata.formats.table import FORMATS
 
 ZERO = np.float32(0.0)
-WARPS = 2
+WARPS = 4
 STAGES = 4
 ROWS_PER_WARP = 4
 ROWS_PER_TURN = WARPS * ROWS_PER_WARP
 THREADS = 32 * WARPS
 MOST_ROWS = 4
 """Activation rows that share one pass over the weights."""
-MIN_BLOCKS = {1: 14, 2: 12, 3: 10, 4: 8}
+MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4}
 """Blocks that a multiprocessor should hold, by activation rows: bounds the registers."""
 MOST_TURNS = 8
 LEAST_BLOCKS = 1024
@@ -166,7 +166,6 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
         marks = shared + n_rows * codes_pitch
         mine = marks + (n_rows * marks_pitch + (warp * STAGES * ROWS_PER_WARP + in_warp) * pitch)
         fetched = begin(mine, weights, start, last_start, row_bytes, all_bytes, own_turns, lane)
-        go_on()
         wait_before()
         lanes = cuda.local.array(n_rows, np.float32)
         codes_place, scales_place, sums_place = global_address(codes), global_address(scales), global_address(sums)
@@ -180,6 +179,7 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
             mine, weights, start, last_start, fetched, row_bytes, all_bytes, n_groups, own_turns, lane, shared, marks,
             codes_pitch, marks_pitch, n, n_out, np.int32(0), np.int32(n_rows), lanes, out,
         )
+        go_on()
 
     return run
 
@@ -217,7 +217,6 @@ def expert_rows(type_id: int, target: Target):
         mine = marks + (marks_pitch + (warp * STAGES * ROWS_PER_WARP + in_warp) * pitch)
         lanes = cuda.local.array(1, np.float32)
         lanes[0] = ZERO
-        go_on()
         wait_before()
         if listed >= n_listed[0]:
             return
@@ -236,5 +235,6 @@ def expert_rows(type_id: int, target: Target):
                 mine, weights, start, last_start, fetched, row_bytes, all_bytes, n_groups, own_turns, lane, shared, marks,
                 codes_pitch, marks_pitch, n, n_out, np.int32(entry), np.int32(1), lanes, out,
             )
+        go_on()
 
     return run

@@ -137,7 +137,10 @@ def wait_for_dependency(target: Target):
 
 
 def launch_dependents(target: Target):
-    """Return `go()`: from now on blocks of the next kernel may start and fetch weights ahead."""
+    """Return `go()`: from now on blocks of the next kernel may start and fetch weights ahead.
+
+    Tiny kernels say it first; kernels that fill a card last: blocks that wait early would take the place of working ones.
+    """
     return machine.launch_dependents if target.dependent_launch else _nothing
 
 

@@ -133,7 +133,6 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
 
     @kernel(tile.n_threads, tile.min_blocks)
     def run(raw, row_bytes, n_groups, n_out, n_rows, codes, scales, sums, out):
-        go_on()
         wait_before()
         thread = np.int32(cuda.threadIdx.x)
         first = np.int32(np.int32(cuda.blockIdx.y) * n_tile_rows)
@@ -141,6 +140,7 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
         row = np.int32(first + min(np.int32(thread // per_row), np.int32(count - 1)))
         first_output = np.int32(np.int32(cuda.blockIdx.x) * n_outputs)
         product(raw, np.int64(0), row_bytes, n_groups, n_out, first_output, row, count, first, codes, scales, sums, out)
+        go_on()
 
     return run
 
@@ -161,7 +161,6 @@ def expert_tiles(type_id: int, tile: Tile, target: Target):
         raw, expert_bytes, row_bytes, n_groups, n_out, n_tiles, tile_listed, tile_first, experts, starts, entry_rows,
         codes, scales, sums, out,
     ):
-        go_on()
         wait_before()
         which = cuda.blockIdx.y
         if which >= n_tiles[0]:
@@ -173,5 +172,6 @@ def expert_tiles(type_id: int, tile: Tile, target: Target):
         first_output = np.int32(np.int32(cuda.blockIdx.x) * n_outputs)
         matrix = np.int64(experts[listed]) * expert_bytes
         product(raw, matrix, row_bytes, n_groups, n_out, first_output, row, count, first, codes, scales, sums, out)
+        go_on()
 
     return run

@@ -57,8 +57,6 @@ class Tile:
 
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
-WIDE_WINDOW = Tile(bands=1, columns=1, sets=2, units=0, stages=4, min_blocks=3)
-"""The same for matrices of many rows: two sets share the activations."""
 CHUNK = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
 """For prompt chunks."""
 

@@ -218,16 +218,20 @@ def main(argv: list[str]) -> int:
     bench.launch_costs()
     for name in ("Q4_K", "Q2_0", "Q8_0", "Q6_K", "IQ4_XS", "IQ3_S"):
         bench.small(name, 10240, 2560, (1, 8))
-    bench.small("Q4_K", 10240, 2560, (1,), programmatic=False)
+    bench.small("Q4_K", 10240, 2560, (2, 3, 4))
+    bench.small("Q4_K", 10240, 2560, (3, 4), WINDOW)
+    bench.small("Q4_K", 10240, 2560, (1, 8), programmatic=False)
     for name in ("Q4_K", "Q2_0", "Q8_0"):
-        bench.small(name, 2560, 5120, (1, 2, 4, 8))
-        bench.small(name, 2560, 5120, (1, 2, 4), WINDOW)
+        bench.small(name, 2560, 5120, (1, 4, 8))
+    bench.small("Q4_K", 2560, 5120, (1, 8), programmatic=False)
+    bench.small("Q4_K", 2560, 5120, (3, 4), WINDOW)
     bench.small("Q4_K", 2560, 6144, (1, 8))
     bench.small("Q5_K", 248320, 2560, (1, 4, 8))
     for n_entries in (10, 80):
         bench.experts("Q2_0", 640, 2560, n_entries)
+        bench.experts("Q2_0", 1280, 2560, n_entries)
         bench.experts("Q2_0", 2560, 640, n_entries)
-    tiles = (CHUNK, Tile(2, 8, 1, 1, 3, 2), Tile(2, 8, 2, 1, 2, 1), Tile(2, 4, 1, 1, 3, 2), Tile(2, 4, 1, 1, 2, 3), Tile(4, 4, 1, 1, 2, 2), Tile(1, 8, 1, 1, 3, 3))
+    tiles = (CHUNK, Tile(2, 8, 1, 1, 3, 2), Tile(2, 8, 2, 1, 2, 1))
     for name in ("Q4_K", "Q8_0", "Q2_0"):
         bench.chunk(name, 2048, 5120, 2560, tiles)
     bench.chunk("Q3_K", 2048, 5120, 2560, (CHUNK,))

@@ -38,6 +38,11 @@ class Where:
     element: int = LARGEST
     most: int = 0
 
+    def text(self) -> str:
+        """Return it as `parse_where` reads it."""
+        given = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if f.name != "point" and getattr(self, f.name) != f.default]
+        return ":".join([self.point, *given])
+
 
 class UlpFault(SilentProbe):
     """Flips the lowest bit of one element of every record that `where` describes; `n_flips` counts."""

@@ -141,14 +141,15 @@ def _wanted(records: Records) -> tuple[np.ndarray, np.ndarray]:
 
 def _sorted(left: Records, right: Records, found: list, n_compared: int, n_single: int) -> Events:
     side = np.concatenate([np.full(len(b), name, "<U5") for name, _, _, _, b in found])
-    a, b = (np.concatenate([part[i] for part in found]) for i in (3, 4))
-    request, position, column, rank = ([] for _ in range(4))
+    a, b = (np.concatenate([each[i] for each in found]) for i in (3, 4))
+    request, position, column, rank, part = ([] for _ in range(5))
     for _, _, records, _, own in found:
         request.append(records.of_rows("request")[own])
         position.append(records.of_rows("position")[own])
         places = np.array([rank_of(records.names[p], int(n)) for p, n in zip(records.point[own], records.layer[own], strict=True)], np.int64)
         column.append(places.reshape(-1, 2)[:, 0])
         rank.append(places.reshape(-1, 2)[:, 1])
-    request, position, column, rank = (np.concatenate(part) for part in (request, position, column, rank))
-    order = np.lexsort((side == BOTH, rank, column, position, request))
+        part.append(records.part[own])
+    request, position, column, rank, part = (np.concatenate(values) for values in (request, position, column, rank, part))
+    order = np.lexsort((side == BOTH, part, rank, column, position, request))
     return Events(left, right, side[order], a[order], b[order], request[order], position[order], n_compared, n_single)

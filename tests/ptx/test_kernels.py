@@ -10,7 +10,8 @@ from tests.ptx.compiled import CAPABILITIES, compile_ptx, link, unrounded_operat
 
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
-MOST_SPILL_BYTES = 256
+MOST_SPILL_BYTES = 640
+"""Bytes a thread may spill: prompt tiles of the older targets reach 600 outside their innermost products."""
 
 
 def cases():

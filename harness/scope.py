@@ -1,7 +1,7 @@
 """The scope of a run: what suites build their cases from.
 
 It joins the user's options with the model's dimensions and the prompts, and decides the sizes of the levels: level 1 is
-what CI runs in minutes, level 2 takes every prompt whole.  Does not know: suites, engines.
+what CI runs in minutes, level 2 takes whole prompts and long answers, and every prompt where a suite says so.  Does not know: suites, engines.
 """
 
 from collections.abc import Iterator
@@ -25,16 +25,20 @@ CHUNK_ROWS = 32
 class Size:
     """How much a level runs: tokens of each conversation; prompt tokens kept (0: all), `deep` for one that is long.
 
-    `all_items`: cases take every prompt, however few would do.
+    `least`: conversations of a case at least, however few would do; `has_all`: cases may ask for every prompt.
     """
 
     max_new: int
     prompt: int
     deep: int
-    all_items: bool
+    least: int
+    has_all: bool
 
 
-SIZES = {1: Size(max_new=24, prompt=32, deep=272, all_items=False), 2: Size(max_new=150, prompt=0, deep=0, all_items=True)}
+SIZES = {
+    1: Size(max_new=24, prompt=32, deep=272, least=1, has_all=False),
+    2: Size(max_new=150, prompt=0, deep=0, least=8, has_all=True),
+}
 """`deep` is past the fixture's selection width (259 cells), so that attention chooses among blocks."""
 
 
@@ -60,14 +64,15 @@ class Scope:
         asked = {name: getattr(self.options, name) for name in ("devices", "layer_split", "split_device", "rounding", "prefill", "kv", "context", "threads")}
         return EngineSettings(**{**{name: value for name, value in asked.items() if value is not None}, **changes})
 
-    def workload(self, n_items: int) -> Workload:
-        """Return n_items conversations, or more where the level wants all; the user's own prompts come as they are.
+    def workload(self, n_items: int, all_at_level_2: bool = False) -> Workload:
+        """Return n_items conversations, or more where the level says so; the user's own prompts come as they are.
 
         Fewer items are the first ones of more, so that reference arms are shared.
         """
         chosen = self.prompts
         if not self.given:
-            chosen = mix(self.prompts, len(self.prompts) if self.size.all_items else n_items, self.options.seed)
+            wanted = len(self.prompts) if all_at_level_2 and self.size.has_all else max(n_items, self.size.least)
+            chosen = mix(self.prompts, wanted, self.options.seed)
         return Workload(tuple(replace(item, max_new=self.max_new) for item in self._cut(chosen)))
 
     def chunk_rows(self, work: Workload) -> int:

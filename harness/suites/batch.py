@@ -22,7 +22,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     work = scope.workload(ITEMS)
     reverse = tuple(reversed(range(len(work.items))))
     return (
-        *(_case(scope, f"slots-{n}", scope.workload(n + 1), n, (COMPANY,)) for n in ([slots] if slots else range(2, 9))),
+        *(_case(scope, f"slots-{n}", scope.workload(n + 1, n == widest), n, (COMPANY,)) for n in ([slots] if slots else range(2, 9))),
         *(
             _case(scope, f"late-{n}", work, n, (COMPANY, "late_admissions"), Schedule(_every(3, work)))
             for n in dict.fromkeys((few, widest))

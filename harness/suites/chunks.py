@@ -28,7 +28,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     work = scope.workload(ITEMS)
     longest = max(len(item.prompt) for item in work.items)
     sizes = (asked,) if asked else tuple(size for size in SIZES if size < longest) or SIZES[:1]
-    found = [_case(scope, f"size-{size}", size, scope.workload(FEW) if size == 1 else work) for size in sizes]
+    found = [_case(scope, f"size-{size}", size, scope.workload(FEW) if size == 1 else scope.workload(ITEMS, size == 32)) for size in sizes]
     found += [_case(scope, f"borders-{size}", size, borders(scope, size)) for size in sizes]
     small = sizes[min(1, len(sizes) - 1)]
     late = Schedule(tuple(3 * i for i in range(len(work.items))))

@@ -29,7 +29,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
 def _basic(scope: Scope, split: tuple[int, ...]) -> list[Case]:
     single, serial, pipelined = _arms(scope, split)
     size = f"{len(split) + 1}x{pipelined.settings.batch}"
-    work = scope.workload(pipelined.settings.batch)
+    work = scope.workload(pipelined.settings.batch, all_at_level_2=len(split) == 1)
     return [Case(f"pipelined-{size}", work, serial, pipelined, OVERLAPPED), Case(f"serial-{size}", work, single, serial, TURNS)]
 
 

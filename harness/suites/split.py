@@ -67,8 +67,9 @@ def _text(split: tuple[int, ...]) -> str:
 
 def _case(scope: Scope, name: str, split: tuple[int, ...], split_device: tuple[int, ...] | None) -> Case:
     slots = scope.options.batch or SLOTS
+    work = scope.workload(ITEMS, all_at_level_2=split_device is None and split == even_split(scope.config.n_layers, 2))
     left = Arm("single", single_settings(scope, batch=slots))
-    return Case(name, scope.workload(ITEMS), left, Arm(name, split_settings(scope, split, split_device, batch=slots)), (CROSSED,))
+    return Case(name, work, left, Arm(name, split_settings(scope, split, split_device, batch=slots)), (CROSSED,))
 
 
 def _with_drafts(case: Case) -> Case:

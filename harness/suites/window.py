@@ -39,7 +39,8 @@ def cases(scope: Scope) -> tuple[Case, ...]:
 def _case(scope: Scope, name: str, width: int, pattern: str, features, slots: int = 1, stresses: tuple[str, ...] = ()) -> Case:
     drafts = DraftScript(width, pattern, scope.options.seed)
     arm = Arm(name, scope.settings(batch=slots), drafts=drafts, stresses=stresses)
-    return Case(name, scope.workload(ITEMS), Arm("plain", scope.settings(), alone=True), arm, features)
+    work = scope.workload(ITEMS, all_at_level_2=pattern in ("mixed", "ragged"))
+    return Case(name, work, Arm("plain", scope.settings(), alone=True), arm, features)
 
 
 def _widths(scope: Scope, slots: int) -> Case:

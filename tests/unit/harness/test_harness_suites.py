@@ -12,13 +12,16 @@ from strata.errors import UsageError
 from tests.unit.harness.scopes import scope, shipped, short_prompts
 
 
+FIRST_LIGHT = ("batch", "split", "pipeline", "window", "chunks")
+
+
 def names(suite, **options):
     """The names of a suite's cases."""
     return [case.name for case in SUITES[suite].cases(scope(**options))]
 
 
 @pytest.mark.parametrize("level", [1, 2])
-@pytest.mark.parametrize("suite", SUITES.values(), ids=lambda suite: suite.name)
+@pytest.mark.parametrize("suite", suites_named([]), ids=lambda suite: suite.name)
 def test_every_case_is_of_its_own_can_run_and_must_prove_something(suite, level):
     cases = suite.cases(scope(level=level))
     runner = Runner(shipped()[0])
@@ -31,14 +34,24 @@ def test_every_case_is_of_its_own_can_run_and_must_prove_something(suite, level)
         assert case.left.drafts is None  # drafts need the left arm's answers
 
 
-@pytest.mark.parametrize("suite", SUITES)
-def test_level_two_takes_every_prompt_and_long_answers(suite):
-    first = SUITES[suite].cases(scope(level=2))[0]
-    assert (len(first.workload.items), first.workload.items[0].max_new) == (32, 150)
+@pytest.mark.parametrize("suite", FIRST_LIGHT)
+def test_level_two_has_eight_long_conversations_in_every_case_and_every_prompt_in_one(suite):
+    cases = [case for case in SUITES[suite].cases(scope(level=2)) if not case.name.startswith("borders")]
+    assert min(len(case.workload.items) for case in cases) >= 8
+    assert max(len(case.workload.items) for case in cases) == 32
+    assert all(max(item.max_new for item in case.workload.items) >= 40 for case in cases)
+    assert sum(min(item.max_new for item in case.workload.items) == 150 for case in cases) >= 5
+
+
+def test_level_two_compares_groups_with_none_over_every_prompt():
+    case = next(case for case in SUITES["pipeline"].cases(scope(level=2)) if case.name == "serial-2x4")
+    assert (case.left.settings.batch_groups, case.right.settings.batch_groups) == (1, 2)
+    assert {item.max_new for item in case.workload.items} == {150}
+    assert len(case.workload.items) == 32
 
 
 def test_level_one_compares_thousands_of_logit_rows():
-    cases = [case for suite in SUITES.values() for case in suite.cases(scope())]
+    cases = [case for suite in FIRST_LIGHT for case in SUITES[suite].cases(scope())]
     assert sum(item.max_new for case in cases for item in case.workload.items) > 5000
 
 
@@ -132,6 +145,41 @@ def test_default_splits_fit_small_models():
 
 def test_suites_come_in_the_order_of_the_table_and_none_means_all():
     assert [suite.name for suite in suites_named(["window", "batch"])] == ["batch", "window"]
-    assert [suite.name for suite in suites_named([])] == list(SUITES)
+    everything = [suite.name for suite in suites_named([])]
+    assert everything == [name for name in SUITES if name in everything]
+    assert set(FIRST_LIGHT) <= set(everything)
     with pytest.raises(UsageError, match="suite=wndow"):
         suites_named(["wndow"])
+
+
+def test_drafts_cover_every_width_and_every_source():
+    settings = [case.right.settings for case in SUITES["drafts"].cases(scope())]
+    assert {s.spec for s in settings if s.mtp and s.spec_policy == "full"} == set(range(1, 9))
+    assert {(s.mtp, bool(s.suffix_draft)) for s in settings} == {(True, False), (False, True), (True, True)}
+
+
+def test_drafts_poison_cells_behind_the_newest_everywhere():
+    assert all("poison" in case.right.stresses for case in SUITES["drafts"].cases(scope()))
+
+
+def test_thousand_tokens_come_at_level_two_only():
+    longest = [max(item.max_new for case in SUITES["drafts"].cases(scope(level=level)) for item in case.workload.items) for level in (1, 2)]
+    assert longest == [24, 1000]
+
+
+def test_sampled_conversations_differ_in_their_keys_and_some_are_greedy():
+    case = SUITES["sampled"].cases(scope())[0]
+    keys = [item.sampling for item in case.workload.items]
+    assert len(set(keys)) == len(keys)
+    assert {key.is_greedy for key in keys} == {key.has_penalties for key in keys} == {True, False}
+
+
+def test_sampled_keys_follow_the_seed():
+    first, second = (SUITES["sampled"].cases(scope(seed=seed))[0].workload.items[0].sampling.seed for seed in (1, 2))
+    assert first != second
+
+
+def test_batch_mtp_covers_slots_that_fit_a_window_and_slots_that_take_turns():
+    cases = SUITES["batch-mtp"].cases(scope())
+    assert {case.right.settings.batch for case in cases} == {2, 3, 4, 5, 10}
+    assert {"rotated_windows" in case.features for case in cases if case.right.settings.batch > 4} == {True}

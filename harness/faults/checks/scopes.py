@@ -1,7 +1,7 @@
 """The small workloads of the checks: seconds for a suite's case, so that hundreds of faults can be tried.
 
     tiny    prompts of 13 to 17 tokens (prose: 34, longer than a chunk of 32), 8 tokens each
-    deep    one prompt past the selection width, so that attention chooses among blocks, and a short one; 3 tokens each
+    deep    one prompt past the selection width, so that attention chooses among blocks, and a short one; 8 tokens each
     wide    what `strata-harness run` takes at level 1
 
 Does not know: suites.
@@ -22,7 +22,7 @@ def scopes_of(model: Model) -> dict[str, Scope]:
     """Return the scopes by name."""
     prompts = read_prompts(PROMPTS, model)
     tiny = Options(max_new=8, context=96)
-    deep = Options(max_new=3, context=DEEP_CONTEXT)
+    deep = Options(max_new=8, context=DEEP_CONTEXT)
     return {
         TINY: Scope(tiny, model.config, tuple(_tiny(item, i) for i, item in enumerate(prompts))),
         DEEP: Scope(deep, model.config, _deep(prompts), given=True),

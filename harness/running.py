@@ -7,7 +7,7 @@ that sees (or disturbs) the arm's operations; kept outcomes hold for this runner
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.arms import Arm
 from harness.stress import put_stress
@@ -88,10 +88,11 @@ class Runner:
         return [self._request(arm, i, item, reference, arrivals.get(i, 0)) for i, item in enumerate(workload.items)]
 
     def _request(self, arm: Arm, index: int, item: Item, reference: Sequence[Answer], arrive_after: int) -> Request:
+        plain = Request(item.prompt, item.max_new, item.stop_tokens, arrive_after, item.forced, sampling=item.sampling)
         if arm.drafts is None:
-            return Request(item.prompt, item.max_new, item.stop_tokens, arrive_after)
+            return plain
         source = arm.drafts.source(index, reference[index].tokens, self.model.config.vocabulary)
-        return Request(item.prompt, item.max_new, item.stop_tokens, arrive_after, drafts=source, window_rows=arm.drafts.width)
+        return replace(plain, drafts=source, window_rows=arm.drafts.width)
 
     def _run_alone(self, arm: Arm, item: Item) -> Outcome:
         return self.run(arm, Workload((item,)))

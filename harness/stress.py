@@ -2,6 +2,7 @@
 
     poison   cells past a slot's kept position are filled with NaN after each commit and at each new session
     jitter   each stage waits for a drawn time before each window, so that threads meet in other orders
+    ties     logits are rounded to whole numbers, so that ties are everywhere: changes answers, alike in every arm that has it
 
 A stress stands between a stage and its executor and passes everything else through.  Does not know: requests, arms.
 """
@@ -12,6 +13,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from harness.draft_stress import DRAFT_STRESSES
+from harness.stressed import Stressed
 from strata.errors import UsageError
 from strata.host.executor import HostExecutor
 from strata.host.state import QsaState, poison
@@ -19,19 +22,6 @@ from strata.rows import Window
 from strata.split.stages import Stage
 
 LONGEST_WAIT_SECONDS = 0.002
-
-
-class Stressed:
-    """An executor behind a stress: attributes are read from and written to the executor itself."""
-
-    def __init__(self, inner) -> None:
-        object.__setattr__(self, "_inner", inner)
-
-    def __getattr__(self, name: str):
-        return getattr(self._inner, name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._inner, name, value)
 
 
 class PoisonedCells(Stressed):
@@ -62,6 +52,14 @@ class Jittered(Stressed):
         self._inner.begin(window)
 
 
+class TiedLogits(Stressed):
+    """Logits as whole numbers."""
+
+    def head(self, residual) -> np.ndarray:
+        """Return the rounded logits."""
+        return np.rint(self._inner.head(residual))
+
+
 def poison_cells(executor: HostExecutor, slot: int, from_position: int) -> None:
     """Fill the cells of a slot from a position on with NaN, in every attention layer."""
     for state in executor.state.values():
@@ -72,13 +70,17 @@ def poison_cells(executor: HostExecutor, slot: int, from_position: int) -> None:
 STRESSES: dict[str, Callable[[object, int], Stressed]] = {
     "poison": lambda executor, stage: PoisonedCells(executor),
     "jitter": Jittered,
+    "ties": lambda executor, stage: TiedLogits(executor),
 }
 
 
 def put_stress(names: Sequence[str], stages: Sequence[Stage]) -> None:
-    """Put the named stresses between the stages and their executors; raises UsageError for an unknown one."""
+    """Put the named stresses before the stages' executors and draft layers; raises UsageError for an unknown one."""
     for name in names:
-        if name not in STRESSES:
-            raise UsageError(f"stress={name}", "there is no such stress", f"use one of {', '.join(STRESSES)}")
+        if name not in STRESSES and name not in DRAFT_STRESSES:
+            raise UsageError(f"stress={name}", "there is no such stress", f"use one of {', '.join({**STRESSES, **DRAFT_STRESSES})}")
         for index, stage in enumerate(stages):
-            stage.executor = STRESSES[name](stage.executor, index)
+            if name in STRESSES:
+                stage.executor = STRESSES[name](stage.executor, index)
+            if name in DRAFT_STRESSES and stage.drafts is not None:
+                stage.drafts = DRAFT_STRESSES[name](stage.drafts, index)

@@ -12,18 +12,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strata.errors import UsageError
+from strata.sampling.settings import Sampling
 
 REMEDY = 'give a JSON list such as [{"kind": "chat", "ids": [1, 2, 3]}, [4, 5, 6]]'
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One conversation: `label` names it in reports, `prompt` token ids, `max_new` tokens wanted."""
+    """One conversation: `label` names it in reports, `prompt` token ids, `max_new` tokens wanted.
+
+    `sampling` says how its tokens are chosen; `forced` tokens are fed in the place of its picks (teacher forcing).
+    """
 
     label: str
     prompt: tuple[int, ...]
     max_new: int
     stop_tokens: frozenset[int] = frozenset()
+    sampling: Sampling = Sampling()
+    forced: tuple[int, ...] | None = None
 
     @property
     def kind(self) -> str:

@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable
 
-from harness.suites import batch, chunks, pipeline, split, window
+from harness.suites import batch, batch_mtp, chunks, drafts, pipeline, sampled, split, window
 from harness.suites.contract import Suite
 from strata.errors import UsageError
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (batch.SUITE, split.SUITE, pipeline.SUITE, window.SUITE, chunks.SUITE)}
+SUITES: dict[str, Suite] = {
+    suite.name: suite
+    for suite in (
+        batch.SUITE, split.SUITE, pipeline.SUITE, window.SUITE, chunks.SUITE, drafts.SUITE, sampled.SUITE, batch_mtp.SUITE,
+    )
+}
 
 
 def suites_named(names: Iterable[str]) -> tuple[Suite, ...]:

@@ -25,8 +25,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A named list of cases over one kind of difference between arms."""
+    """A named list of cases over one kind of difference between arms.
+
+    `why_not()` gives the one-line reason why this machine cannot run the suite, or None; such a suite runs only when asked for,
+    and then says so.
+    """
 
     name: str
     purpose: str
     cases: Callable[[Scope], tuple[Case, ...]]
+    why_not: Callable[[], str | None] = lambda: None

@@ -32,6 +32,8 @@ NGRAM_KEY = 1 << 20
 class HostExecutor(HostBlocks):
     """A stage on a host device; shapes as in DESIGN's vocabulary, rows first."""
 
+    replays = False
+
     def __init__(
         self, device: HostDevice, config: ModelConfig, placed: PlacedStage, mode: RoundingMode, kv: str, n_slots: int, context: int
     ) -> None:

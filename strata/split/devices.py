@@ -2,8 +2,10 @@
 
     host            the CPU, no budget
     host:SIZE       the CPU with a budget like a card's memory: bytes, or with k, m, g (powers of 1024)
+    cuda:N          the card with the driver's number N
+    auto            cuda:0 where there is a card that can be used, else host
 
-Several are separated by commas.  `cuda:N` is known to the CUDA executor where it is installed.  Does not know: stages.
+Several are separated by commas; host and cards may be mixed.  Does not know: stages.
 """
 
 import os
@@ -17,11 +19,12 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @dataclass(frozen=True, slots=True)
 class DeviceName:
-    """One parsed device: kind `host` with its budget in bytes (None: no limit)."""
+    """One parsed device: kind `host` or `cuda`, its budget in bytes (None: no limit), a card's number."""
 
     text: str
     kind: str
     budget_bytes: int | None
+    index: int = 0
 
 
 def parse_devices(text: str) -> tuple[DeviceName, ...]:
@@ -30,12 +33,24 @@ def parse_devices(text: str) -> tuple[DeviceName, ...]:
 
 
 def _parse(part: str) -> DeviceName:
+    if part == "auto":
+        part = _automatic()
     if part == "host":
         return DeviceName(part, "host", None)
+    if card := re.fullmatch(r"cuda:(\d+)", part):
+        return DeviceName(part, "cuda", None, int(card[1]))
     match = re.fullmatch(r"host:(\d+)([kmg]?)", part)
     if match is None:
-        raise UsageError(f"devices={part}", "there is no such device", "use host, or host:256m for the CPU with a budget")
+        raise UsageError(f"devices={part}", "there is no such device", "use host, host:256m for the CPU with a budget, cuda:0 or auto")
     return DeviceName(part, "host", int(match[1]) * UNITS[match[2]])
+
+
+def _automatic() -> str:
+    """Return the first card that can be used, else host."""
+    from strata.cuda.found import find_cards
+
+    usable = [card.index for card in find_cards() if card.refusal is None]
+    return f"cuda:{usable[0]}" if usable else "host"
 
 
 def usable_cores() -> int:

@@ -5,6 +5,7 @@ What is opened is closed again when a later step fails.  Does not know: requests
 
 from collections.abc import Sequence
 
+from strata.errors import UsageError
 from strata.host.device import HostDevice
 from strata.host.drafts import HostDrafts
 from strata.host.executor import HostExecutor
@@ -12,13 +13,14 @@ from strata.host.placed import PlacedStage, place_stage
 from strata.host.placed_drafts import place_drafts
 from strata.model.model import Model
 from strata.split.devices import DeviceName
+from strata.split.placement import StagePlan
 from strata.split.stages import Stage
 
 
 def open_stages(model: Model, resolved) -> tuple[Stage, ...]:
     """Open every stage of `Resolved` settings; raises DeviceMemoryError where a device's budget does not suffice."""
     used = sorted({plan.device for plan in resolved.stages})
-    devices: dict[int, HostDevice] = {}
+    devices: dict = {}
     try:
         for index in used:
             devices[index] = _open_device(index, resolved.devices[index], resolved.threads)
@@ -29,16 +31,34 @@ def open_stages(model: Model, resolved) -> tuple[Stage, ...]:
         raise
 
 
-def _open_device(index: int, name: DeviceName, threads: int) -> HostDevice:
+def _open_device(index: int, name: DeviceName, threads: int):
+    if name.kind == "cuda":
+        from strata.cuda.device import CudaDevice
+
+        return CudaDevice(name.index, name.budget_bytes)
     return HostDevice(f"{name.kind}[{index}]", name.budget_bytes, threads)
 
 
-def _open_stage(model: Model, resolved, plan, device: HostDevice) -> Stage:
+def _open_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
+    if device.kind == "cuda":
+        return _open_card_stage(model, resolved, plan, device)
     placed = place_stage(model.weights, model.config, plan.first, plan.last)
     device.take(f"weights of {placed.name}", placed.weight_bytes)
     executor = HostExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
     drafts = _open_drafts(model, resolved, placed, device) if resolved.drafts.has_layer and placed.output is not None else None
     return Stage(plan, executor, resolved.n_slots, drafts)
+
+
+def _open_card_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
+    from strata.cuda import placed as on_card
+    from strata.cuda.executor import CudaExecutor
+
+    if resolved.drafts.has_layer and plan.last == model.config.n_layers:
+        raise UsageError(f"mtp with the last stage on {device.name}", "the draft layer runs on host devices only", "leave --mtp out")
+    device.attach()
+    placed = on_card.place_stage(device, model.weights, model.config, plan.first, plan.last)
+    executor = CudaExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
+    return Stage(plan, executor, resolved.n_slots)
 
 
 def _open_drafts(model: Model, resolved, placed: PlacedStage, device: HostDevice) -> HostDrafts:
@@ -47,6 +67,8 @@ def _open_drafts(model: Model, resolved, placed: PlacedStage, device: HostDevice
 
 
 def close_stages(stages: Sequence[Stage]) -> None:
-    """Close the devices of all stages; a shared device is closed once."""
+    """Close the stages, then their devices; a shared device is closed once."""
+    for stage in stages:
+        stage.executor.close()
     for device in {id(stage.executor.device): stage.executor.device for stage in stages}.values():
         device.close()

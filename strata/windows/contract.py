@@ -17,6 +17,8 @@ from strata.rows import Place, Window, WindowCosts
 class Executor(Protocol):
     """One stage on one device."""
 
+    replays: bool
+    """Whether whole windows are recorded and replayed: then `run_window(window, residual, blocks)` stands for begin and blocks."""
     placed: Any
     """The stage's weights: `layers` (each with `index`, `ngrams`, `qsa`, mixers) and `output`."""
     observe: Callable[[Window, str, int, Any, Place], None] | None

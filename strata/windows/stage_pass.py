@@ -17,22 +17,30 @@ def run_stage(executor, window: Window, residual: np.ndarray | None, drafts: Dra
     to hand off, or, from the last stage, the logits [len(window.logit_rows), vocabulary].  A draft layer beside the last
     stage is handed the final residual of the windows that are `for_drafts`.
     """
+    if executor.replays:
+        return executor.run_window(window, residual, pass_blocks)
     executor.begin(window)
+    rows = executor.embed() if residual is None else residual
+    logits = pass_blocks(executor, rows)
+    if executor.placed.output is not None and drafts is not None and window.for_drafts:
+        drafts.hold(window, rows)
+    return rows if logits is None else logits
+
+
+def pass_blocks(executor, residual):
+    """Run the blocks of a stage on the rows' residual, in place; return the last stage's logits, None from another stage.
+
+    `residual` None has the executor embed the window's tokens.
+    """
     placed = executor.placed
-    if residual is None:
-        residual = executor.embed()
+    rows = executor.embed() if residual is None else residual
     for layer in placed.layers:
         index = layer.index
         if layer.ngrams is not None:
-            executor.ngram(index, residual)
-        mixed, inject = executor.read_streams(index, "attention", layer.attention_mixer, residual)
+            executor.ngram(index, rows)
+        mixed, inject = executor.read_streams(index, "attention", layer.attention_mixer, rows)
         y = executor.qsa(index, mixed) if layer.qsa is not None else executor.gdn(index, mixed)
-        executor.write_streams(index, "attention", residual, y, inject)
-        mixed, inject = executor.read_streams(index, "moe", layer.moe_mixer, residual)
-        executor.write_streams(index, "moe", residual, executor.moe(index, mixed), inject)
-    if placed.output is None:
-        return residual
-    logits = executor.head(residual)
-    if drafts is not None and window.for_drafts:
-        drafts.hold(window, residual)
-    return logits
+        executor.write_streams(index, "attention", rows, y, inject)
+        mixed, inject = executor.read_streams(index, "moe", layer.moe_mixer, rows)
+        executor.write_streams(index, "moe", rows, executor.moe(index, mixed), inject)
+    return None if placed.output is None else executor.head(rows)

@@ -1,0 +1,51 @@
+"""Device against host: a card gives the bits of the CPU.
+
+Every case compares conversations that ran alone on the host with the same way of running on a card: whole prompts and
+chunks, slots, verify windows with rollbacks, int8 cells, a split over the card and the host.  Needs a card.
+"""
+
+from dataclasses import replace
+
+from harness.arms import Arm
+from harness.drafts import DraftScript
+from harness.scope import Scope
+from harness.suites.contract import Case, Suite
+
+ITEMS = 4
+CHUNKED, COMPANY = "chunked_prompts", "windows_with_company"
+BOTH = ("verify_windows", "drafts_accepted", "rolled_back_windows")
+CARD = "cuda:0"
+
+
+def cases(scope: Scope) -> tuple[Case, ...]:
+    """Return the cases on the card asked for with --devices (default: the first)."""
+    card = next((part for part in (scope.options.devices or "").split(",") if part.startswith("cuda")), CARD)
+    middle = (scope.config.n_layers // 2,)
+    return (
+        _case(scope, "alone", {"devices": card}, ("decode_windows",)),
+        _case(scope, "chunks-7", {"devices": card, "prefill": 7}, (CHUNKED,)),
+        _case(scope, "slots-4", {"devices": card, "batch": 4}, (COMPANY,)),
+        _case(scope, "drafts-4", {"devices": card}, BOTH, DraftScript(4, "cycle")),
+        _case(scope, "slots-drafts", {"devices": card, "batch": 2}, (*BOTH, COMPANY), DraftScript(4, "mixed")),
+        _case(scope, "int8", {"devices": card, "kv": "int8"}, ("decode_windows",)),
+        _case(scope, "card-and-host", {"devices": f"{card},host", "layer_split": middle, "split_device": None}, ("hand_offs",)),
+    )
+
+
+def _case(scope: Scope, name: str, changes: dict, features: tuple[str, ...], drafts: DraftScript | None = None) -> Case:
+    plain = {"devices": "host", "layer_split": (), "split_device": None, "kv": changes.get("kv", scope.options.kv or "")}
+    left = Arm("host alone", scope.settings(**plain), alone=True)
+    right = Arm(name, replace(scope.settings(**plain), **changes), drafts=drafts)
+    return Case(name, scope.workload(ITEMS), left, right, features)
+
+
+def _why_not() -> str | None:
+    from strata.cuda.found import find_cards, why_no_cuda
+
+    reason = why_no_cuda()
+    if reason is None and all(card.refusal for card in find_cards()):
+        reason = "no card here can be used"
+    return reason
+
+
+SUITE = Suite("device", "a card against the host: whole prompts, chunks, slots, drafts, int8 cells", cases, _why_not)

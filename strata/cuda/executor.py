@@ -1,0 +1,207 @@
+"""The CUDA executor: one stage's layers and sessions on a card, windows replayed as graphs.
+
+`run_window` looks up the program of a window's shape (rows, logit rows, class of the context, whether rows are kept); where
+there is none the window pass is recorded.  Windows of up to eight rows are captured as graphs, wider ones are sent launch
+by launch.  What changes from window to window (tokens, slots, positions, segments) is sent in one copy.  Rows come from and
+go to other stages through pinned memory.  A window that is not kept holds a lane until it is committed.
+Does not know: other stages, drafts.
+"""
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from strata.cuda.device import CudaDevice
+from strata.cuda.graphs import GraphTable
+from strata.cuda.launch import Launch, send
+from strata.cuda.ngrams import launch_keep
+from strata.cuda.placed import CardStage
+from strata.cuda.recorder import Recorder
+from strata.cuda.scan import launch_commit
+from strata.cuda.sessions import Sessions
+from strata.cuda.workspace import PLACES, Lane, Workspace, make_lane
+from strata.errors import DeviceError
+from strata.model.config import ModelConfig
+from strata.numerics.rotary import rotary_table
+from strata.numerics.rounding import RoundingMode
+from strata.rows import Window
+
+SMALLEST_CLASS = 64
+"""Cells of the smallest class of contexts."""
+BUILDING = threading.Lock()
+"""Kernels are compiled and loaded by one thread at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """The launches of a window shape, and where its results lie."""
+
+    launches: tuple[Launch, ...]
+    residual: object
+    logits: object
+    generation: int
+
+
+class CudaExecutor:
+    """A stage on a card; see `strata.windows.contract.Executor`."""
+
+    replays = True
+
+    def __init__(
+        self, device: CudaDevice, config: ModelConfig, placed: CardStage, mode: RoundingMode, kv: str, n_slots: int, context: int
+    ) -> None:
+        if mode.name != "canonical":
+            raise DeviceError(f"rounding={mode.name} on {device.name}", "cards compute the canonical contract only", "use host devices for other modes")
+        self.device, self.config, self.placed, self.kv = device, config, placed, kv
+        self.n_slots, self.context = n_slots, context
+        self.observe, self.watched = None, frozenset()
+        self._purpose = f"sessions of {placed.name}"
+        layers = tuple(layer.index for layer in placed.layers)
+        self.sessions = Sessions(device, config, layers, self._purpose, kv, n_slots, context)
+        self.table = device.upload(f"tables of {placed.name}", rotary_table(config.rope_base, config.rope_dims, context).reshape(-1))
+        self.work = Workspace(device, f"buffers of {placed.name}")
+        self.graphs = GraphTable(device)
+        self._programs: dict[tuple, Program] = {}
+        self._lanes: dict[tuple, list[Lane]] = {}
+        self._pending: dict[Window, Lane] = {}
+        self._pinned: dict[str, np.ndarray] = {}
+        self._n_lanes = 0
+
+    # ---- windows
+
+    def run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
+        """Run a window; `blocks(recorder, residual)` is the window pass.  Returns logits, or the residual to hand off."""
+        self.device.attach()
+        lane = self._lane(window)
+        lane.fill(self.device, window)
+        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
+        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
+        key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, residual is None)
+        program = self._program(key, lane, residual is None, blocks)
+        if residual is not None:
+            self._send("incoming", residual, program.residual)
+        if not window.keep:
+            self._pending[window] = lane
+        if window.n_rows <= PLACES:
+            self.graphs.run(key, program.launches)
+        else:
+            send(program.launches)
+        result = self._fetch(program, window, n_logits)
+        if window.keep:
+            self._release(lane)
+        return result
+
+    def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
+        program = self._programs.get(key)
+        if program is not None and program.generation == self.work.generation:
+            return program
+        _, _, _, n_logits, keep, most_cells, _ = key
+        with BUILDING:
+            while True:
+                before = self.work.generation
+                recorder = Recorder(self, lane, n_logits, keep, most_cells)
+                blocks(recorder, None if is_first else recorder.residual)
+                recorder.flush()
+                if self.work.generation == before:
+                    break
+        program = Program(tuple(recorder.launches), recorder.residual, recorder.logits, before)
+        if lane.n_rows <= PLACES:
+            self._programs[key] = program
+        return program
+
+    def _lane(self, window: Window) -> Lane:
+        """Return a lane that no window holds."""
+        n, s = window.n_rows, window.n_rows if window.n_rows <= PLACES else len(window.segments)
+        free = self._lanes.setdefault((n, s), [])
+        if free:
+            return free.pop()
+        self._n_lanes += 1
+        return make_lane(self.device, f"tables of {self.placed.name}", self._n_lanes, n, s)
+
+    def _release(self, lane: Lane) -> None:
+        if lane.n_rows <= PLACES:
+            self._lanes[lane.n_rows, lane.n_segments].append(lane)
+
+    def _send(self, name: str, values: np.ndarray, target) -> None:
+        flat = values.reshape(-1)
+        staged = self._staging(name, flat.size)
+        staged[:] = flat
+        target[: flat.size].copy_to_device(staged, stream=self.device.stream)
+
+    def _staging(self, name: str, n: int) -> np.ndarray:
+        held = self._pinned.get(name)
+        if held is None or held.size < n:
+            self._pinned[name] = held = self.device.pinned(n, np.float32)
+        return held[:n]
+
+    def _fetch(self, program: Program, window: Window, n_logits: int) -> np.ndarray:
+        c = self.config
+        source, shape = program.residual, (window.n_rows, c.n_streams, c.hidden)
+        if self.placed.output is not None:
+            source, shape = program.logits, (n_logits, c.vocabulary)
+        n = int(np.prod(shape))
+        if not n:
+            self.device.synchronise()
+            return np.empty(shape, np.float32)
+        staged = self._staging("outgoing", n)
+        source[:n].copy_to_host(staged, stream=self.device.stream)
+        self.device.synchronise()
+        return staged.reshape(shape).copy()
+
+    def commit(self, window: Window, kept: np.ndarray) -> None:
+        """Keep the first kept[s] rows of each segment of a window that was run without `keep`."""
+        self.device.attach()
+        lane = self._pending.pop(window)
+        lane.fill_kept(self.device, kept)
+        with BUILDING:
+            launches = self._commit_launches(lane)
+        send(launches)
+        self.device.synchronise()
+        self._release(lane)
+
+    def _commit_launches(self, lane: Lane) -> list[Launch]:
+        c, s, n, device = self.config, self.sessions, lane.n_rows, self.device
+        launches = []
+        n_layers = len(s.gdn_layers)
+
+        def held(name: str, n_values: int):
+            return self.work.get(f"{name} of lane {lane.number} with {n} rows", max(1, n_layers) * n * n_values)
+
+        if n_layers:
+            inputs = (held("gdn w", c.ssm_channels), held("gdn g", c.n_ssm_v_heads), held("gdn beta", c.n_ssm_v_heads), held("gdn u", c.ssm_channels))
+            launches.append(launch_commit(device, c, lane.tables, lane.kept, *inputs, s.memory, s.tail, s.n_slots, n_layers, n))
+        if s.history is not None:
+            conv_rows = held("ngram conv rows", c.residual_width)
+            launches.append(launch_keep(device, c, lane.tables, lane.kept, conv_rows, s.ngram_tail, s.history))
+        return launches
+
+    def abandon(self, window: Window) -> None:
+        """Drop what a failed window left behind."""
+        lane = self._pending.pop(window, None)
+        if lane is not None:
+            self._release(lane)
+
+    def clear(self, slot: int) -> None:
+        """Start a new session in a slot."""
+        self.device.attach()
+        self.sessions.clear(slot)
+
+    def copy_slot(self, source: int, target: int) -> None:
+        """Copy a session from one slot to another."""
+        self.device.attach()
+        self.sessions.copy_slot(source, target)
+
+    def close(self) -> None:
+        """Free graphs and forget buffers."""
+        self.device.attach()
+        self.graphs.clear()
+        self._programs.clear()
+
+
+def _class_of(n_cells: int) -> int:
+    """Return the smallest power of two, SMALLEST_CLASS at least, that is not below n_cells."""
+    size = SMALLEST_CLASS
+    while size < n_cells:
+        size *= 2
+    return size

@@ -1,0 +1,248 @@
+"""Recording a window pass: each block of the model as prepared launches on buffers of the workspace.
+
+Given to the window pass in place of an executor, it computes nothing: it lists the launches that will.  A block's output is
+written into the streams by the launch that reads them next (or by `flush`), and experts are combined on that way.
+Orders are the kernels'; which kernel serves a number of rows changes no bit.  Does not know: graphs, stages' borders.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.cuda import products
+from strata.cuda.activation import launch_activation
+from strata.cuda.attention import MOST_SIDE_BY_SIDE_ROWS, SPLIT, AttentionOutput, SplitScratch, launch_attention
+from strata.cuda.combine import Combined
+from strata.cuda.gdn import launch_prepare
+from strata.cuda.heads import IndexerInputs, launch_heads
+from strata.cuda.indexer import launch_scores
+from strata.cuda.launch import Launch
+from strata.cuda.lookup import launch_lookup
+from strata.cuda.ngrams import launch_convolve_add, launch_gate, launch_hash, launch_keep
+from strata.cuda.placed import FloatMatrix, Part
+from strata.cuda.products import Coded
+from strata.cuda.read_mix import fits, launch_read_mix
+from strata.cuda.routing import launch_route_and_group
+from strata.cuda.scan import launch_scan
+from strata.cuda.selection import launch_selection
+from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
+from strata.cuda.workspace import PLACES, Lane, Workspace
+
+RAW_FORMAT = "f16"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixed:
+    """A stream read's result: float32 [rows, H] and its codes."""
+
+    values: Any
+    coded: Coded
+
+
+class Recorder:
+    """Lists the launches of one window shape; the block methods are those of `strata.windows.contract.Executor`."""
+
+    def __init__(self, executor, lane: Lane, n_logits: int, keep: bool, most_cells: int) -> None:
+        self.device, self.config, self.placed, self.sessions = executor.device, executor.config, executor.placed, executor.sessions
+        self.kv, self.table, self.work = executor.kv, executor.table, executor.work
+        self.lane, self.tables, self.n, self.keep = lane, lane.tables, lane.n_rows, keep
+        self.n_logits, self.most_cells = n_logits, most_cells
+        self.launches: list[Launch] = []
+        self.residual = self.work.get("residual", self.n * self.config.residual_width)
+        self.logits = None
+        self._due: tuple | None = None
+
+    # ---- blocks
+
+    def embed(self):
+        """The residual from the tokens' embeddings."""
+        c, table = self.config, self.placed.embedding
+        self._add(launch_lookup(self.device, table.type_name, table.raw, table.row_bytes, self.tables.tokens, self.n, c.hidden, c.n_streams, self.residual))
+        return self.residual
+
+    def ngram(self, layer: int, residual) -> None:
+        self.flush()
+        c, w, n, s = self.config, self.placed.of(layer).ngrams, self.n, self.sessions
+        rows = self.work.get("ngram rows", n * c.n_ple_heads, np.int64)
+        self._add(launch_hash(self.device, c, self.tables, s.history, w.multipliers, w.sizes, w.offsets, rows))
+        embedded = self.work.get("ngram embedding", n * c.ple_width)
+        self._add(launch_lookup(self.device, w.table.type_name, w.table.raw, w.table.row_bytes, rows, n * c.n_ple_heads, w.table.columns, 1, embedded))
+        x = Mixed(embedded, self.work.coded("ngram codes", n, c.ple_width))
+        self._add(products.code(self.device, embedded, x.coded, n))
+        key, value = self._times(w.key, x, "ngram key"), self._times(w.value, x, "ngram value")
+        gated = self.work.get("ngram gated", n * c.residual_width)
+        conv_rows = self._kept_until_commit("ngram conv rows", c.residual_width, 0)
+        self._add(launch_gate(self.device, c, n, residual, key, value, w.norm_key, w.norm_query, w.norm_conv, gated, conv_rows))
+        self._add(launch_convolve_add(self.device, c, self.tables, residual, gated, conv_rows, s.ngram_tail, w.conv))
+        if self.keep:
+            self._add(launch_keep(self.device, c, self.tables, self.tables.count, conv_rows, s.ngram_tail, s.history))
+
+    def read_streams(self, layer: int, point: str, mixer: Part, residual) -> tuple[Mixed, Any]:
+        normed = self.work.get("normed", self.n * self.config.residual_width)
+        due, self._due = self._due or {}, None
+        self._add(launch_write_normalise(self.device, self.config, residual, self.n, norm=mixer.norm, normed=normed, **due))
+        mixed = self._mix(mixer, normed, self.n, "mixed")
+        inject = None if mixer.inject is None else self._floats(mixer.inject, normed, self.n, f"inject {point}")
+        return mixed, inject
+
+    def _mix(self, mixer: Part, normed, n_rows: int, name: str) -> Mixed:
+        c, up = self.config, mixer.up
+        low = self._floats(mixer.down, normed, n_rows, f"{name} low")
+        mixed = Mixed(self.work.get(name, n_rows * c.hidden), self.work.coded(f"{name} codes", n_rows, c.hidden))
+        if fits(c, up.n_in, up.type_name):
+            self._add(launch_read_mix(self.device, c, up.type_name, low, up.raw, up.n_in, normed, n_rows, mixed.values, mixed.coded))
+            return mixed
+        self._add(launch_low_rank_gate(self.device, low, n_rows, up.n_in, c.n_streams))
+        gate = self._floats(up, low, n_rows, f"{name} gate")
+        self._add(launch_mix(self.device, c, normed, gate, n_rows, mixed.values, mixed.coded))
+        return mixed
+
+    def write_streams(self, layer: int, point: str, residual, y, inject) -> None:
+        self._due = {"inject": inject, ("experts" if isinstance(y, Combined) else "y"): y}
+
+    def gdn(self, layer: int, mixed: Mixed):
+        c, w, s, n = self.config, self.placed.of(layer).gdn, self.sessions, self.n
+        number = s.gdn_layers.index(layer)
+        inputs = self._kept_until_commit("gdn w", c.ssm_channels, number)
+        u = self._times(w.qkv, mixed, "gdn u", self._kept_until_commit("gdn u", c.ssm_channels, number))
+        g, beta = (self._kept_until_commit(f"gdn {name}", c.n_ssm_v_heads, number) for name in ("g", "beta"))
+        z = self._times(w.gate, mixed, "gdn z")
+        alpha, logits = self._times(w.alpha, mixed, "gdn alpha"), self._times(w.beta, mixed, "gdn beta logits")
+        self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, s.tail_of(layer), w.conv, w.dt_bias, w.decay, inputs, g, beta))
+        o, gated = (self.work.get(f"gdn {name}", n * c.ssm_inner) for name in ("o", "gated"))
+        coded = self.work.coded("gdn codes", n, c.ssm_inner)
+        read_scale = np.float32(1) / np.sqrt(np.float32(c.ssm_state))
+        self._add(launch_scan(
+            self.device, c, self.tables, self.keep, inputs, g, beta, u, s.memory_of(layer), s.tail_of(layer), s.n_slots, read_scale,
+            o, z, w.norm, gated, coded,
+        ))
+        return self._times(w.output, Mixed(gated, coded), "block output")
+
+    def qsa(self, layer: int, mixed: Mixed):
+        c, w, n, cells = self.config, self.placed.of(layer).qsa, self.n, self.sessions.cells[layer]
+        projected, k, v = (self._times(m, mixed, f"qsa {name}") for m, name in ((w.q, "q"), (w.k, "k"), (w.v, "v")))
+        x = w.indexer
+        asked = self.work.get("indexer queries", n * c.indexer_width)
+        inputs = IndexerInputs(self._times(x.q, mixed, "indexer q"), self._times(x.k, mixed, "indexer k"), x.q_norm, x.k_norm, asked)
+        queries = self.work.get("queries", n * c.attention_width)
+        self._add(launch_heads(self.device, c, self.tables, self.kv, RAW_FORMAT, projected, k, v, w.q_norm, w.k_norm, self.table, queries, cells, inputs))
+        chosen, counts = self._select(cells, asked)
+        out = AttentionOutput(
+            projected, self.work.get("attended", n * c.attention_width), self.work.get("qsa gated", n * c.attention_width),
+            self.work.coded("qsa codes", n, c.attention_width),
+        )
+        most = min(self.most_cells, c.selection_width)
+        scale = np.float32(1) / np.sqrt(np.float32(c.head_dim))
+        self._add(launch_attention(
+            self.device, c, self.tables, self.kv, most, queries, cells, chosen, counts, c.selection_width, scale, self._splits(), out
+        ))
+        return self._times(w.output, Mixed(out.gated, out.coded), "block output")
+
+    def _select(self, cells, queries) -> tuple:
+        """Return the chosen cells and their counts; (None, None) where every row takes all its cells."""
+        c = self.config
+        if self.most_cells <= c.selection_width:
+            return None, None
+        most_blocks = self.most_cells // c.indexer_block
+        scores = self.work.get("scores", self.n * most_blocks)
+        self._add(launch_scores(self.device, c, self.tables, queries, cells.pooled, cells.n_blocks, most_blocks, scores))
+        chosen, counts = self.work.get("cells", self.n * c.selection_width, np.int32), self.work.get("counts", self.n, np.int32)
+        self._add(launch_selection(self.device, c, self.tables, scores, most_blocks, chosen, counts))
+        return chosen, counts
+
+    def _splits(self) -> SplitScratch:
+        c = self.config
+        most = MOST_SIDE_BY_SIDE_ROWS * (-(-c.selection_width // SPLIT))
+        heads = c.n_q_heads * most
+        return SplitScratch(most, self.work.get("tops", heads), self.work.get("totals", heads), self.work.get("triples", heads * c.head_dim))
+
+    def moe(self, layer: int, mixed: Mixed) -> Combined:
+        c, w, n, work = self.config, self.placed.of(layer).moe, self.n, self.work
+        n_entries = n * c.n_used
+        logits = self._times(w.router, mixed, "router")
+        ids, entry_of = work.get("ids", n_entries, np.int32), work.get("entry of", n_entries, np.int32)
+        weights = work.get("router weights", n_entries)
+        first, count = (work.get(f"expert {name}", c.n_experts, np.int32) for name in ("first", "count"))
+        lists = work.lists("lists", c.n_experts, n_entries)
+        self._add(launch_route_and_group(self.device, c, logits, n, ids, weights, lists, entry_of, first, count))
+        own = products.Lists(
+            lists.n_listed, lists.experts, lists.starts, work.constant(f"own rows {n_entries}", np.arange(n_entries, dtype=np.int32)),
+            lists.n_tiles, lists.tile_listed, lists.tile_first, lists.most_experts, lists.most_entries,
+        )
+        if n > PLACES:
+            self._add(products.plan(self.device, lists))
+        hidden = self._ffn(w.gate, w.up, mixed.coded, n_entries, "experts", lists)
+        outputs = self._listed(w.down, hidden, own, work.get("expert outputs", n_entries * c.hidden))
+        shared_hidden = self._ffn(w.shared_gate, w.shared_up, mixed.coded, n, "shared", None)
+        shared = self._dense(w.shared_down, shared_hidden, "shared output")
+        return Combined(c.n_used, outputs, entry_of, weights, shared, self._times(w.shared_router, mixed, "shared gate"))
+
+    def _ffn(self, gate, up, coded: Coded, n_entries: int, name: str, lists) -> Coded:
+        hidden, other = (self.work.get(f"{name} {part}", n_entries * gate.n_out) for part in ("gate", "up"))
+        for matrix, out in ((gate, hidden), (up, other)):
+            if lists is None:
+                self._add(products.dense(self.device, matrix, coded, self.n, out))
+            else:
+                self._listed(matrix, coded, lists, out)
+        into = self.work.coded(f"{name} codes", n_entries, gate.n_out)
+        self._add(launch_activation(self.device, hidden, other, n_entries, gate.n_out, hidden, into))
+        return into
+
+    def _listed(self, matrix, coded: Coded, lists, out):
+        launch = products.listed if self.n <= PLACES else products.listed_tiled
+        self._add(launch(self.device, matrix, coded, lists, out))
+        return out
+
+    def head(self, residual):
+        """Logits [n_logits, vocabulary] of the chosen rows."""
+        self.flush()
+        c, mixer, m = self.config, self.placed.output_mixer, self.n_logits
+        if not m:
+            return None
+        normed = self.work.get("head normed", m * c.residual_width)
+        self._add(launch_write_normalise(self.device, c, residual, m, norm=mixer.norm, normed=normed, chosen=self.lane.logit_rows))
+        mixed = self._mix(mixer, normed, m, "head mixed")
+        self.logits = self._product(self.placed.output, mixed, m, self.work.get("logits", m * c.vocabulary))
+        return self.logits
+
+    def flush(self) -> None:
+        """Write what is due into the streams."""
+        if self._due:
+            self._add(launch_write_normalise(self.device, self.config, self.residual, self.n, **self._due))
+            self._due = None
+
+    # ---- helpers
+
+    def _times(self, matrix, x: Mixed, name: str, out=None):
+        out = self.work.get(name, self.n * matrix.n_out) if out is None else out
+        return self._product(matrix, x, self.n, out)
+
+    def _product(self, matrix, x: Mixed, n_rows: int, out):
+        if isinstance(matrix, FloatMatrix):
+            self._add(products.floats(self.device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x.values, n_rows, out))
+        else:
+            self._add(products.dense(self.device, matrix, x.coded, n_rows, out))
+        return out
+
+    def _floats(self, matrix: FloatMatrix, x, n_rows: int, name: str):
+        out = self.work.get(name, n_rows * matrix.n_out)
+        self._add(products.floats(self.device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, n_rows, out))
+        return out
+
+    def _dense(self, matrix, coded: Coded, name: str):
+        out = self.work.get(name, self.n * matrix.n_out)
+        self._add(products.dense(self.device, matrix, coded, self.n, out))
+        return out
+
+    def _kept_until_commit(self, name: str, n_values: int, number: int):
+        """A buffer [rows, n_values]; in a window that is not kept, a recurrent layer's own part of its lane."""
+        if self.keep:
+            return self.work.get(name, self.n * n_values)
+        n_layers = max(1, len(self.sessions.gdn_layers))
+        each = self.n * n_values
+        whole = self.work.get(f"{name} of lane {self.lane.number} with {self.n} rows", n_layers * each)
+        return whole[number * each : (number + 1) * each]
+
+    def _add(self, launches) -> None:
+        self.launches += [launches] if isinstance(launches, Launch) else launches

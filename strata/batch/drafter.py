@@ -20,7 +20,7 @@ from strata.windows.proposals import NOTHING, Proposal
 from strata.windows.suffix import SuffixIndex
 from strata.windows.widths import WidthPolicy
 
-SUFFIX_COSTS = WindowCosts(row=0.42, draft=0.0)
+SUFFIX_COSTS = WindowCosts(row=0.3, draft=0.0)
 """What rows cost where no draft layer says so."""
 
 

@@ -27,7 +27,7 @@ from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
 from strata.rows import Window, WindowCosts
 
-COSTS = WindowCosts(row=0.42, draft=0.14)
+COSTS = WindowCosts(row=0.3, draft=0.11)
 """Measured on two cores (docs/log.md)."""
 
 

@@ -2,7 +2,7 @@
 
     exact     every token and every logit row is equal, and the feature under test happened
     differs   something is not equal
-    vacuous   all is equal, but the feature never engaged, or both arms ran the same way: nothing is proven
+    vacuous   all is equal, but the feature never engaged, both arms ran the same way, or a setting was ignored: nothing is proven
     error     an arm could not run to its end
 
 Exit codes: 0 all exact, 1 something differs, 2 could not judge.  Does not know: how arms run.
@@ -19,6 +19,8 @@ from harness.suites.contract import Case, Suite
 
 EXACT, DIFFERS, VACUOUS, ERROR = "exact", "differs", "vacuous", "error"
 WORST_FIRST = (DIFFERS, ERROR, VACUOUS, EXACT)
+TAKEN_AS_ASKED = ("rounding", "kv", "prefill", "context", "threads")
+"""Settings that are in force as they were asked for, where they were; others may be resolved otherwise, with a note."""
 EXIT_CODES = {EXACT: 0, DIFFERS: 1, VACUOUS: 2, ERROR: 2}
 
 
@@ -101,7 +103,17 @@ def judge(case: Case, left: Outcome, right: Outcome, comparison: Comparison) -> 
         return VACUOUS, f"the feature never engaged: {', '.join(f'{name}=0' for name in idle)}"
     if not difference(left.effective, right.effective):
         return VACUOUS, "both arms ran the same way"
+    ignored = [text for outcome in (left, right) for text in ignored_settings(outcome)]
+    if ignored:
+        return VACUOUS, ignored[0]
     return EXACT, ""
+
+
+def ignored_settings(outcome: Outcome) -> list[str]:
+    """Return what an arm asked for by value and did not get, in words; the engine never changes these settings by itself."""
+    asked = {name: getattr(outcome.arm.settings, name) for name in TAKEN_AS_ASKED if name in outcome.effective}
+    ignored = {name: value for name, value in asked.items() if value and str(value) != outcome.effective[name]}
+    return [f"{name}={value} was asked for, {outcome.effective[name]} is in force" for name, value in ignored.items()]
 
 
 def collect(suites: Sequence[Suite], results: Sequence[CaseResult]) -> tuple[SuiteResult, ...]:

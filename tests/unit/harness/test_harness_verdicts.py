@@ -1,9 +1,13 @@
 """A verdict is exact only where all is equal, the feature happened, and the arms ran differently."""
 
+from dataclasses import replace
+
 import pytest
 
+from harness.arms import Arm
 from harness.comparison import compare
 from harness.verdicts import CaseResult, collect, exit_code, judge, worst
+from strata.batch.settings import EngineSettings
 from tests.unit.harness.fakes import answer, case, outcome, suite
 
 GOOD = answer([5, 6])
@@ -39,6 +43,14 @@ def test_arms_with_equal_settings_in_force_prove_nothing():
     same = {"batch": "1"}
     verdict, reason = verdict_of(outcome("a", [GOOD], effective=same), outcome("b", [GOOD], {"turns": 3}, same))
     assert (verdict, reason) == ("vacuous", "both arms ran the same way")
+
+
+@pytest.mark.parametrize(("in_force", "verdict"), [("f16", "vacuous"), ("int8", "exact")])
+def test_a_setting_that_was_asked_for_and_is_not_in_force_proves_nothing(in_force, verdict):
+    left, right = (
+        replace(outcome(name, [GOOD], {"turns": 3}, {"way": name, "kv": in_force}), arm=Arm(name, EngineSettings(kv="int8"))) for name in "ab"
+    )
+    assert verdict_of(left, right) == (verdict, "" if verdict == "exact" else "kv=int8 was asked for, f16 is in force")
 
 
 def test_nothing_compared_is_vacuous():

@@ -21,6 +21,7 @@ COMMANDS = (
     Command("check", "Hold the model to golden files, and name the operation that changed.", "harness.cli.check"),
     Command("fuzz", "Run random plans until one differs, and shrink it.", "harness.cli.fuzz"),
     Command("locate", "Find the first operation whose inputs are equal and whose output differs.", "harness.cli.locate"),
+    Command("mutate", "Plant faults, and see which of them the suites find.", "harness.cli.mutate"),
     Command("list", "List the suites and their purposes.", "harness.cli.list_suites"),
     Command("env", "Show versions, processor, devices and folders.", "harness.cli.show_environment"),
 )

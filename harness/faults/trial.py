@@ -14,14 +14,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harness.faults.checks.contract import CLEAN, ERROR, Check, Finding
+from harness.faults.checks.contract import Check
 from harness.faults.checks.table import all_checks, wide_checks
 from harness.faults.fault import ALL, CONTROL, Fault
+from harness.faults.finding import CLEAN, ERROR, VACUOUS, Finding
 from harness.faults.planting import Bench
 from strata.errors import StrataError, UsageError
 
 PATIENCE_SECONDS = 60
 OWN, OTHER, WIDE = "own", "other", "wide"
+ALL_RINGS = 3
 
 
 class _Late(Exception):
@@ -56,7 +58,7 @@ class Trial:
         return self.is_killed != bool(self.fault.survives or self.fault is CONTROL)
 
 
-def try_fault(fault: Fault, bench: Bench, most_rings: int = 3) -> Trial:
+def try_fault(fault: Fault, bench: Bench, most_rings: int = ALL_RINGS) -> Trial:
     """Try a fault; `most_rings` 1: its own checks only."""
     started, count = time.perf_counter(), 0
     for ring, check in _in_order(fault, bench, most_rings):
@@ -86,16 +88,16 @@ def _allowed(fault: Fault, checks: Iterable[Check]) -> list[Check]:
 
 def _tried(check: Check, bench: Bench, fault: Fault) -> Finding:
     """Try a fault on a check that has let the control pass; the first time also compiles what the check needs."""
-    if check.name not in bench.trusted:
+    if check.name not in bench.control:
         with quiet():
-            finding = check.run(bench, CONTROL)
-        if finding.evidence:
-            if fault is CONTROL:
-                return finding
-            raise UntrustedCheck(check.name, finding)
-        bench.trusted.add(check.name)
+            bench.control[check.name] = check.run(bench, CONTROL)
+    verdict = bench.control[check.name]
+    if verdict.evidence == VACUOUS and check.name not in fault.seen_by:
+        return CLEAN  # its workload is too small for it: it has nothing to say
+    if verdict.evidence and fault is not CONTROL:
+        raise UntrustedCheck(check.name, verdict)
     if fault is CONTROL:
-        return CLEAN
+        return verdict
     try:
         with quiet(), _at_most(PATIENCE_SECONDS):
             return check.run(bench, fault)

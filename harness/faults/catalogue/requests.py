@@ -20,8 +20,8 @@ from strata.sampling.settings import Sampling
 
 STREAMS, SEEDS, ERRORS = "mixed-up streams", "seed plumbing", "error containment"
 COMPANY = ("batch/slots-2", "batch/early-ends-8", "batch/late-4")
-DRAWN = ("sampled/slots-5", "sampled/late-2", "sampled/drafts-4")
-DRAFTED = ("sampled/drafts", "sampled/drafts-4")
+DRAWN = ("sampled/slots-4", "sampled/late-4", "batch-mtp/sampled-4")
+DRAFTED = ("sampled/mtp", "batch-mtp/sampled-4", "sampled/batch-mtp-4")
 FAILING = ("contained/slots-2", "contained/slots-5")
 
 
@@ -117,7 +117,7 @@ def _seeds() -> list[Fault]:
         Fault("seed-per-draft", SEEDS, "draws", "draws advance with each row that was looked at, drafts included, not with the position", DRAFTED, _entering(_per_draft)),
         Fault("seed-slot", SEEDS, "draws", "a draw depends on the slot too", DRAWN, _entering(_of_slot)),
         Fault("seed-history", SEEDS, "penalties", "penalties see the drafts of a window, also those behind a row", DRAFTED, _entering(_drafts_in_history)),
-        Fault("seed-ties", SEEDS, "candidates", "in company, equal logits prefer the higher index", ("ties/slots-5",), _entering(_higher_index)),
+        Fault("seed-ties", SEEDS, "candidates", "in company, equal logits prefer the higher index", ("sampled/ties-slots",), _entering(_higher_index)),
     ]
 
 
@@ -215,7 +215,7 @@ def _errors() -> list[Fault]:
         Fault("error-spreads", ERRORS, "a slot's failure", "one conversation's error ends those beside it too", FAILING, _entering(_spreads)),
         Fault("error-swallowed", ERRORS, "a slot's failure", "in company, a failed conversation ends as if it had its tokens", FAILING, _entering(_swallowed)),
         Fault("error-clears", ERRORS, "sessions' state", "a failure clears the state of all slots", FAILING, _entering(_clears_all)),
-        Fault("error-slot-0", ERRORS, "slots", "a failure frees slot 0 for the next request, whoever failed", FAILING, _entering(_frees_first)),
+        Fault("error-not-cleared", ERRORS, "sessions' state", "the session behind a failed one begins with its state", FAILING, _entering(_not_cleared)),
     ]
 
 
@@ -260,12 +260,22 @@ def _clears_all(run: Run, conversation: Conversation) -> None:
     _failing(conversation, failed)
 
 
-def _frees_first(run: Run, conversation: Conversation) -> None:
+def _not_cleared(run: Run, conversation: Conversation) -> None:
     def failed(fail: Callable, error: Exception) -> None:
         fail(error)
-        first = run.slots[0]
-        if first is not None and first is not conversation:
-            run.slots[0] = None
-            first.slot = conversation.slot
+        for stage in run.engine.stages:
+            wrap(stage.executor, "clear", lambda clear: _skipping_one(clear, conversation.slot))
 
     _failing(conversation, failed)
+
+
+def _skipping_one(clear: Callable, slot: int):
+    skipped: list[int] = []
+
+    def cleared(at: int) -> None:
+        if at == slot and not skipped:
+            skipped.append(at)
+        else:
+            clear(at)
+
+    return cleared

@@ -1,11 +1,5 @@
 """What a check is: it tries a fault on a bench and finds something, or nothing.
 
-A finding says by what a fault was convicted:
-
-    comparison   two arms differ                      golden   the bits differ from those recorded without a fault
-    vacuous      what was to be tested did not happen oracle   the figures are not those of the float64 reference
-    error        a run could not end                  ledger   two arms' answers are equal, but not what operations gave
-
 Does not know: faults.
 """
 
@@ -13,21 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.faults.fault import Fault
+from harness.faults.finding import Finding
 from harness.faults.planting import Bench
-
-COMPARISON, VACUOUS, ERROR, GOLDEN, ORACLE, LEDGER = "comparison", "vacuous", "error", "golden", "oracle", "ledger"
-EVIDENCE = (COMPARISON, LEDGER, VACUOUS, GOLDEN, ORACLE, ERROR)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a check found: `evidence` is empty where it found nothing."""
-
-    evidence: str = ""
-    detail: str = ""
-
-
-CLEAN = Finding()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ import numpy as np
 
 from harness.arms import Arm
 from harness.comparison import compare
-from harness.faults.checks.contract import CLEAN, ERROR, GOLDEN, ORACLE, Check, Finding
-from harness.faults.checks.scopes import DEEP, TINY
+from harness.faults.checks.contract import Check
+from harness.faults.scopes import DEEP, TINY
 from harness.faults.fault import Fault
+from harness.faults.finding import CLEAN, ERROR, GOLDEN, ORACLE, Finding
 from harness.faults.planting import Bench
 from harness.scope import MODEL
 from strata.batch.requests import Request
@@ -37,7 +38,7 @@ def _golden(scope_name: str):
         scope = bench.scopes[scope_name]
         work = scope.workload(N_ITEMS)
         arm = Arm("recorded", scope.settings(batch=NOT_ALONE))
-        recorded = bench.clean().reference(arm, work)
+        recorded = bench.clean.reference(arm, work)
         try:
             seen = bench.runner(fault).run(arm, work)
         except Exception as error:  # whatever a fault does is evidence

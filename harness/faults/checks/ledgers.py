@@ -5,9 +5,10 @@ same; the ledgers show it.  State must also lie as it was left, which one arm al
 """
 
 from harness.arms import Arm
-from harness.faults.checks.contract import CLEAN, ERROR, LEDGER, Check, Finding
-from harness.faults.checks.scopes import DEEP, TINY
+from harness.faults.checks.contract import Check
+from harness.faults.scopes import DEEP, TINY
 from harness.faults.fault import CONTROL, ONE, Fault
+from harness.faults.finding import CLEAN, ERROR, LEDGER, Finding
 from harness.faults.planting import Bench
 from harness.ledger.join import Events, compare
 from harness.ledger.ledger import Ledger

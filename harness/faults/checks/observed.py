@@ -13,9 +13,10 @@ import numpy as np
 
 from harness.arms import Arm
 from harness.comparison import compare
-from harness.faults.checks.contract import CLEAN, COMPARISON, ERROR, ORACLE, VACUOUS, Check, Finding
-from harness.faults.checks.scopes import TINY
+from harness.faults.checks.contract import Check
+from harness.faults.scopes import TINY
 from harness.faults.fault import CONTROL, ONE, Fault
+from harness.faults.finding import CLEAN, COMPARISON, ERROR, ORACLE, VACUOUS, Finding
 from harness.faults.hooks import on_run
 from harness.faults.planting import Bench
 from harness.ledger.ledger import Ledger

@@ -48,8 +48,16 @@ class Jittered(Stressed):
 
     def begin(self, window: Window) -> None:
         """Wait, then begin the window."""
-        time.sleep(self._draw.random() * LONGEST_WAIT_SECONDS)
+        self._wait()
         self._inner.begin(window)
+
+    def run_window(self, window: Window, residual, blocks) -> np.ndarray:
+        """Wait, then run the window, on a card."""
+        self._wait()
+        return self._inner.run_window(window, residual, blocks)
+
+    def _wait(self) -> None:
+        time.sleep(self._draw.random() * LONGEST_WAIT_SECONDS)
 
 
 class TiedLogits(Stressed):
@@ -62,6 +70,9 @@ class TiedLogits(Stressed):
 
 def poison_cells(executor: HostExecutor, slot: int, from_position: int) -> None:
     """Fill the cells of a slot from a position on with NaN, in every attention layer."""
+    if executor.replays:
+        executor.poison(slot, from_position)
+        return
     for state in executor.state.values():
         if isinstance(state, QsaState):
             poison(state, slot, from_position, executor.config.indexer_block)

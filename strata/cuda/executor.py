@@ -187,6 +187,11 @@ class CudaExecutor:
         self.device.attach()
         self.sessions.clear(slot)
 
+    def poison(self, slot: int, from_position: int) -> None:
+        """Fill a slot's cells from a position on with NaN, to prove that nothing reads them."""
+        self.device.attach()
+        self.sessions.poison(slot, from_position)
+
     def copy_slot(self, source: int, target: int) -> None:
         """Copy a session from one slot to another."""
         self.device.attach()

@@ -13,6 +13,8 @@ from strata.cuda.heads import AttentionCells
 from strata.model.config import ModelConfig
 
 CELL_TYPES = {"f32": np.float32, "f16": np.uint16, "int8": np.int8}
+NOT_A_NUMBER = {np.dtype(np.float32): np.nan, np.dtype(np.uint16): 0x7E00, np.dtype(np.int8): 127}
+"""What poisons a cell: NaN, its half-precision bits, or the largest code."""
 LEAST = 1
 """Entries of an array that a format does not use: kernels get an array all the same."""
 
@@ -81,6 +83,18 @@ class Sessions:
         """Make a slot's recurrent state new."""
         for part, value in self.recurrent(slot):
             part.copy_to_device(np.full(part.size, value, part.dtype), stream=self.device.stream)
+        self.device.synchronise()
+
+    def poison(self, slot: int, from_position: int) -> None:
+        """Fill a slot's cells from a position on with NaN; blocks from the one that holds the position on."""
+        c = self.config
+        for cells in self.cells.values():
+            by_cell = (cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, cells.raw)
+            parts = [(array, cells.n_cells, from_position) for array in by_cell if array.size > LEAST]
+            for array, n_places, first in (*parts, (cells.pooled, cells.n_blocks, from_position // c.indexer_block)):
+                each = array.size // (self.n_slots * n_places)
+                part = array[(slot * n_places + first) * each : (slot + 1) * n_places * each]
+                part.copy_to_device(np.full(part.size, NOT_A_NUMBER[array.dtype], array.dtype), stream=self.device.stream)
         self.device.synchronise()
 
     def copy_slot(self, source: int, target: int) -> None:

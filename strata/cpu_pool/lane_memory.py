@@ -3,15 +3,17 @@
     address_of(array)                                   int64: where a contiguous array's data begins
     keep_alive(array)                                   does nothing, but the array lives until here
     load(at) load_floats(at)                            32 bytes, no alignment asked for
-    store(at, words) store_floats(at, floats) store_word(at, word) store_byte(at, byte)
+    store(at, words) store_floats(at, floats)           eight lanes;  store_float, store_word, store_byte: scalars
     prefetch(at)                                        bring a cache line nearer; any address will do
     load_halves(low, high)                              16 bytes each: lanes 0..3 and 4..7
-    load_byte(at) load_short(at) load_word(at)          scalars of 8, 16 and 32 bits
+    load_byte(at) load_short(at) load_word(at) load_float(at)
+                                                        scalars of 8, 16 and 32 bits
     splat_half(bits) -> floats                          eight copies of the half-precision number with these bits, widened
     collect_words(at, stride)                           lane k: the 32-bit word at `at` + k * stride
     collect_halves(at, stride) -> floats                lane k: the half-precision number there, widened
     collect_halves_twice(at, stride)                    lane k: the one at `at` + (k // 2) * stride
     widen_bytes(at) widen_shorts(at)                    lane k: the k-th of eight unsigned bytes or 16-bit words
+    widen_brains(at) widen_halves(at) -> floats         eight bfloat16 or half-precision numbers
     widen_word_bytes(a, b) widen_word_shorts(a, b, c, d)
                                                         the same from scalar words, low parts first
     look_up_bytes(table, words)                         each byte (0..15) becomes that byte of the sixteen in its half of
@@ -29,7 +31,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from strata.cpu_pool.lanes import (
-    BYTE, FLOAT_LANES, FLOATS, N_LANES, WORD, WORD_LANES, WORDS, all_alike, lane_operation, vector_intrinsic,
+    BYTE, FLOAT, FLOAT_LANES, FLOATS, N_LANES, WORD, WORD_LANES, WORDS, all_alike, lane_operation, vector_intrinsic,
 )
 from strata.numerics.cpu import jit
 
@@ -72,11 +74,19 @@ def _loader(result, stored, finish=lambda builder, value: value):
 
 
 load, load_floats = _loader(WORDS, WORD_LANES), _loader(FLOATS, FLOAT_LANES)
-load_byte = _loader(types.uint8, BYTE)
+load_byte, load_float = _loader(types.uint8, BYTE), _loader(types.float32, FLOAT)
 load_word = _loader(types.uint32, WORD)
 load_short = _loader(types.uint32, SHORT, lambda builder, value: builder.zext(value, WORD))
 widen_bytes = _loader(WORDS, BYTE_OCTET, lambda builder, value: builder.zext(value, WORD_LANES))
 widen_shorts = _loader(WORDS, SHORT_LANES, lambda builder, value: builder.zext(value, WORD_LANES))
+
+widen_halves = _loader(FLOATS, HALF_LANES, lambda builder, value: builder.fpext(value, FLOAT_LANES))
+
+
+@lane_operation(FLOATS, ADDRESS)
+def widen_brains(builder, at):
+    words = builder.zext(_read(builder, at, SHORT_LANES), WORD_LANES)
+    return builder.bitcast(builder.shl(words, ir.Constant(WORD_LANES, [16] * N_LANES)), FLOAT_LANES)
 
 
 def _storer(value_type):
@@ -91,7 +101,8 @@ def _storer(value_type):
     return store
 
 
-store, store_floats, store_word, store_byte = (_storer(kind) for kind in (WORDS, FLOATS, types.uint32, types.uint8))
+store, store_floats = _storer(WORDS), _storer(FLOATS)
+store_float, store_word, store_byte = (_storer(kind) for kind in (types.float32, types.uint32, types.uint8))
 
 
 @intrinsic

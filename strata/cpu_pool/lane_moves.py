@@ -5,6 +5,7 @@
     low_halves(a, b)            lanes 0..3 of a, then of b;   high_halves: lanes 4..7
     even_words(a, b)            words 0, 2 of a's low half, of b's low half, of a's high half, of b's high half;
                                 odd_words: words 1, 3
+    swap_lanes(a, a)            neighbours change places;  swap_pairs, swap_quads: pairs and halves do
     transpose_halves(a, b, c, d)
                                 each half of a vector as a column of four words: word j of the columns a, b, c, d in
                                 lanes 0..3 and 4..7 of the j-th result
@@ -34,6 +35,7 @@ def mover(*lanes):
 
 
 low_halves, high_halves = mover(0, 1, 2, 3, 8, 9, 10, 11), mover(4, 5, 6, 7, 12, 13, 14, 15)
+swap_lanes, swap_pairs, swap_quads = mover(1, 0, 3, 2, 5, 4, 7, 6), mover(2, 3, 0, 1, 6, 7, 4, 5), mover(4, 5, 6, 7, 0, 1, 2, 3)
 even_words, odd_words = mover(0, 2, 8, 10, 4, 6, 12, 14), mover(1, 3, 9, 11, 5, 7, 13, 15)
 _low_words, _high_words = mover(0, 8, 1, 9, 4, 12, 5, 13), mover(2, 10, 3, 11, 6, 14, 7, 15)
 _low_pairs, _high_pairs = mover(0, 1, 8, 9, 4, 5, 12, 13), mover(2, 3, 10, 11, 6, 7, 14, 15)

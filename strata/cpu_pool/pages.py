@@ -16,7 +16,7 @@ import numpy as np
 
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.lane_memory import address_of, load, load_floats, load_word, store, store_floats, store_word
-from strata.cpu_pool.lane_moves import mover, pack_bytes, transpose
+from strata.cpu_pool.lane_moves import pack_bytes, swap_lanes, swap_pairs, swap_quads, transpose
 from strata.cpu_pool.lanes import as_floats, as_words, choose, first_lanes, larger, reaches, splat, splat_float, to_words
 from strata.formats.contract import GROUP
 from strata.numerics.codes import LARGEST_CODE, NOT_A_NUMBER, SMALLEST_BITS
@@ -30,7 +30,6 @@ GROUP_BYTES = 4 * GROUP
 GRAIN_VALUES = 16384
 NOTHING = np.int32(0)
 TOP_BITS, EVEN_BYTES, LOW_HALF, SIXTEEN_BIASES = 0x80808080, 0x00FF00FF, 0xFFFF, 16 * 128
-swap_lanes, swap_pairs, swap_quads = mover(1, 0, 3, 2, 5, 4, 7, 6), mover(2, 3, 0, 1, 6, 7, 4, 5), mover(4, 5, 6, 7, 0, 1, 2, 3)
 
 
 def buffer_words(n_rows: int, n_groups: int) -> int:

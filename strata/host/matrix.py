@@ -2,18 +2,20 @@
 
 `Matrix` wraps one tensor (a dense matrix, or a bank of experts' matrices) in its packed form; `Activations` holds rows of
 float32 values and codes them when a product first asks; `Entries` says which activation row meets which expert.
-A matrix of a float type uses float products in every mode.  Coded products are `strata.cpu_pool.row_products`' where this
-process has byte products, and the plain loops of `strata.host.products` elsewhere: equal bits.  Does not know: layers,
-routers.
+A matrix of a float type uses float products in every mode.  Products are those of the CPU pool (`row_kernels`,
+`float_row_products`) where they can be, and otherwise the plain loops beside this file, which say what is computed: equal
+bits.  Does not know: layers, routers.
 """
 
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 
+from strata.cpu_pool.float_row_products import float_row_product
 from strata.cpu_pool.instruction_sets import PLAIN, instruction_set
+from strata.cpu_pool.lanes import N_LANES
 from strata.cpu_pool.pages import buffer_words, encode_pages, pack_pages
-from strata.cpu_pool.row_products import row_product
+from strata.cpu_pool.row_kernels import vector_product
 from strata.errors import ModelFileError
 from strata.formats.contract import GROUP
 from strata.formats.table import by_name
@@ -26,23 +28,12 @@ from strata.model.tensor import Tensor
 class Activations:
     """Rows of float32 values [rows, n], coded on first use with one scale per `spans[row]` values."""
 
-    def __init__(self, values: np.ndarray, control: np.ndarray, spans: np.ndarray) -> None:
-        self.values, self._control, self._spans = values, control, spans
-        self._coded: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-        self._pages: np.ndarray | None = None
+    __slots__ = ("values", "n_rows", "_control", "_spans", "_coded", "_for_products")
 
-    def coded_for(self, instructions: str) -> tuple[np.ndarray, ...]:
-        """Return what the coded products of an instruction set take: (pages,), or the plain arrays."""
-        if instructions == PLAIN:
-            return self.coded
-        if self._pages is None:
-            rows, n = self.values.shape
-            self._pages = np.empty(buffer_words(rows, n // GROUP), np.int32)
-            if self._coded is None:
-                encode_pages(self._control, self.values, self._spans, self._pages)
-            else:  # codes that were shown may have been changed by who saw them
-                pack_pages(*self._coded[:2], self._pages)
-        return (self._pages,)
+    def __init__(self, values: np.ndarray, control: np.ndarray, spans: np.ndarray) -> None:
+        self.values, self.n_rows, self._control, self._spans = values, values.shape[0], control, spans
+        self._coded: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._for_products: tuple[np.ndarray, ...] | None = None
 
     @property
     def coded(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -55,14 +46,33 @@ class Activations:
             self._coded = codes, scales, sums
         return self._coded
 
+    @property
+    def for_products(self) -> tuple[np.ndarray, ...]:
+        """What this process's coded products take: pages, or the plain arrays.
+
+        Pages are made from the plain codes where somebody has asked for those, who may have changed them.
+        """
+        if self._for_products is None:
+            self._for_products = self.coded if instruction_set() == PLAIN else (self._pages(),)
+        return self._for_products
+
+    def _pages(self) -> np.ndarray:
+        rows, n = self.values.shape
+        pages = np.empty(buffer_words(rows, n // GROUP), np.int32)
+        if self._coded is None:
+            encode_pages(self._control, self.values, self._spans, pages)
+        else:
+            pack_pages(*self._coded[:2], pages)
+        return pages
+
 
 class Entries:
     """Which rows meet which expert: experts int32 [n], starts int32 [n+1], rows int32 [entries]."""
 
-    __slots__ = ("experts", "starts", "rows")
+    __slots__ = ("experts", "starts", "rows", "n_entries")
 
     def __init__(self, experts: np.ndarray, starts: np.ndarray, rows: np.ndarray) -> None:
-        self.experts, self.starts, self.rows = experts, starts, rows
+        self.experts, self.starts, self.rows, self.n_entries = experts, starts, rows, rows.shape[0]
 
 
 @cache
@@ -87,22 +97,34 @@ class Matrix:
         self.type_id = by_name(tensor.type_name).type_id
         self.raw, self.row_bytes = tensor.raw, tensor.row_bytes
         self.expert_bytes = self.row_bytes * self.n_out
+        self._place = self.raw, self.expert_bytes, self.row_bytes, self.n_in // GROUP
 
     def times(self, x: Activations, coded: bool, control: np.ndarray, entries: Entries | None = None) -> np.ndarray:
         """Return float32 [entries, n_out]: the product of each entry's row with its expert's matrix."""
         if self.is_float:
-            if entries is not None:
-                raise ModelFileError(f"{self.name} is {self.type_name}", "expert banks of float types are not read", "quantise it")
-            out = np.empty((x.values.shape[0], self.n_out), np.float32)
-            float_product(self.type_name)(control, self.weights, x.values, out)
-            return out
-        chosen = entries or all_rows(x.values.shape[0])
-        out = np.empty((chosen.rows.shape[0], self.n_out), np.float32)
-        place = (control, self.raw, self.expert_bytes, self.row_bytes, self.n_in // GROUP, chosen.experts, chosen.starts, chosen.rows)
+            return self._float_times(x.values, control, entries)
+        chosen = entries or all_rows(x.n_rows)
+        out = np.empty((chosen.n_entries, self.n_out), np.float32)
         if coded:
-            instructions = instruction_set()
-            product = coded_product(self.type_id) if instructions == PLAIN else row_product(self.type_id, instructions)
-            product(*place, *x.coded_for(instructions), out)
+            self._coded_product(control, *self._place, chosen.experts, chosen.starts, chosen.rows, *x.for_products, out)
         else:
-            wide_product(self.type_id)(*place, x.values, out)
+            wide_product(self.type_id)(control, *self._place, chosen.experts, chosen.starts, chosen.rows, x.values, out)
         return out
+
+    def _float_times(self, x: np.ndarray, control: np.ndarray, entries: Entries | None) -> np.ndarray:
+        if entries is not None:
+            raise ModelFileError(f"{self.name} is {self.type_name}", "expert banks of float types are not read", "quantise it")
+        out = np.empty((x.shape[0], self.n_out), np.float32)
+        self._float_product(control, self.weights, x, out)
+        return out
+
+    @cached_property
+    def _coded_product(self):
+        instructions = instruction_set()
+        if instructions == PLAIN:
+            return coded_product(self.type_id)
+        return vector_product(self.type_id, self.n_in // GROUP, instructions)
+
+    @cached_property
+    def _float_product(self):
+        return float_row_product(self.type_name) if self.n_in % N_LANES == 0 else float_product(self.type_name)

@@ -6,6 +6,7 @@ import numpy as np
 
 from strata.cpu_pool.instruction_sets import PLAIN, best_set, compiled_features
 from strata.cpu_pool.pages import LINE_BYTES, buffer_words, encode_pages, pack_pages
+from strata.cpu_pool.row_kernels import vector_product
 from strata.cpu_pool.row_products import row_product
 from strata.formats.contract import GROUP, WeightFormat
 from strata.formats.table import FORMATS
@@ -18,7 +19,7 @@ SETS = {"vnni": ("vnni", "avx2"), "avx2": ("avx2",), PLAIN: ()}[BEST]
 """Instruction sets that this CPU can run."""
 
 ALL = tuple(FORMATS.values())
-GEOMETRIES = (64, 256, 640, 2560)
+GEOMETRIES = (32, 64, 96, 128, 256, 640, 2560)
 ROW_COUNTS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 FILL = np.float32(77.0)
 
@@ -119,6 +120,12 @@ def plain_products(control, weights: Weights, work: Work, coded) -> np.ndarray:
 
 
 def vector_products(instructions: str, control, weights: Weights, work: Work, pages: np.ndarray) -> np.ndarray:
+    kernel = vector_product(weights.form.type_id, weights.n_in // GROUP, instructions)
+    return _multiply(kernel, control, weights, work, (pages,))
+
+
+def long_row_products(instructions: str, control, weights: Weights, work: Work, pages: np.ndarray) -> np.ndarray:
+    """The kernel for long rows, whatever the rows' length."""
     return _multiply(row_product(weights.form.type_id, instructions), control, weights, work, (pages,))
 
 

@@ -1,7 +1,7 @@
-"""A program for tests: multiplies rows of every format with whatever instructions it is compiled for, and prints digests.
+"""A program for tests: multiplies rows of formats with whatever instructions it is compiled for, and prints digests.
 
-    python row_digests.py               lines "instruction set" and "format digest"
-    python row_digests.py at-the-edge   the same with weights that end where the readable memory ends
+    python -m tests.unit.cpu_pool.row_digests FORMAT,..               lines "instruction set" and "format digest"
+    python -m tests.unit.cpu_pool.row_digests FORMAT,.. at-the-edge   with weights that end where readable memory ends
 """
 
 import ctypes
@@ -13,9 +13,10 @@ import numpy as np
 
 from strata.cpu_pool.instruction_sets import instruction_set
 from strata.cpu_pool.team import Team
+from strata.formats.table import by_name
 from strata.host.matrix import Activations, Matrix
 from strata.model.tensor import Tensor
-from tests.unit.cpu_pool.row_cases import ALL, fits, random_rows, random_weights
+from tests.unit.cpu_pool.row_cases import fits, random_rows, random_weights
 
 PROT_NONE = 0
 
@@ -34,12 +35,12 @@ def at_the_edge(raw: np.ndarray) -> np.ndarray:
     return copy
 
 
-def digests(place) -> None:
+def digests(names: list[str], place) -> None:
     print(instruction_set())
     with Team(1) as team:
-        for form in ALL:
+        for form in map(by_name, names):
             digest = hashlib.sha256()
-            for n_in in (n for n in (64, 256, 640) if fits(form, n)):
+            for n_in in (n for n in (32, 64, 256, 640) if fits(form, n)):
                 weights, x = random_weights(form, n_in, 5), random_rows(5, n_in)
                 matrix = Matrix(Tensor("w", form.name, (5, n_in), place(weights.raw), "nowhere"))
                 for n_rows in (1, 2, 5):
@@ -49,4 +50,4 @@ def digests(place) -> None:
 
 
 if __name__ == "__main__":
-    digests(at_the_edge if sys.argv[1:] == ["at-the-edge"] else lambda raw: raw)
+    digests(sys.argv[1].split(","), at_the_edge if sys.argv[2:] == ["at-the-edge"] else lambda raw: raw)

@@ -6,7 +6,7 @@ import pytest
 from strata.cpu_pool.team import Team
 from strata.formats.table import by_name
 from tests.unit.cpu_pool.row_cases import (
-    ALL, GEOMETRIES, ROW_COUNTS, SETS, Weights, Work, dense, fits, packed, pages_of, plain_codes, plain_products, random_rows,
+    ALL, GEOMETRIES, ROW_COUNTS, SETS, Weights, Work, dense, fits, long_row_products, packed, pages_of, plain_codes, plain_products, random_rows,
     random_weights, same_bits, vector_products,
 )
 from tests.unit.formats.blocks import n_halves, set_half
@@ -35,13 +35,24 @@ def test_bits_are_those_of_the_plain_loops_at_every_row_count_and_geometry(form,
             work = dense(n_rows)
             expected = plain_products(control, weights, work, codes)
             assert same_bits(vector_products(instructions, control, weights, work, pages), expected), (n_in, n_rows)
+            if n_rows in (1, 5):
+                assert same_bits(long_row_products(instructions, control, weights, work, pages), expected), (n_in, n_rows)
     assert not same_bits(expected, plain_products(control, weights, work, plain_codes(control, x, 256))), "the comparison must see codes"
+
+
+@every_set
+@pytest.mark.parametrize("form", [form for form in ALL if fits(form, 64)], ids=lambda form: form.name)
+def test_short_rows_meet_more_entries_than_are_spread_at_a_time(form, instructions, control):
+    weights, x = random_weights(form, 64, N_OUT), random_rows(131, 64)
+    expected = plain_products(control, weights, dense(131), plain_codes(control, x))
+    assert same_bits(vector_products(instructions, control, weights, dense(131), pages_of(control, x)), expected)
 
 
 @every_set
 @every_format
 def test_experts_with_one_row_and_with_several_stand_side_by_side(form, instructions, control):
-    weights, x = random_weights(form, 256, N_OUT, n_experts=6), random_rows(9, 256)
+    n_in = max(64, form.block_weights)
+    weights, x = random_weights(form, n_in, N_OUT, n_experts=6), random_rows(9, n_in)
     experts, sizes = np.array([5, 0, 3, 2], np.int32), (1, 9, 2, 1)
     entry_rows = np.concatenate([np.random.default_rng(n).permutation(9)[:n] for n in sizes]).astype(np.int32)
     work = Work(experts, np.concatenate(([0], np.cumsum(sizes))).astype(np.int32), entry_rows)

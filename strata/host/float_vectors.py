@@ -1,9 +1,7 @@
-"""Sums of float products as LLVM vectors of eight: the eight-lane and the 256-lane order, and reading half-precision values.
+"""Sums of float products as LLVM vectors of eight: the eight-lane order, and reading half-precision values.
 
-The eight-lane order is one vector: lane = i mod 8, a fused chain per lane, the halving tree over the lanes.  The 256-lane
-order is 32 vectors; vector g and those 4, 8, .. 28 behind it are summed at once, each a chain, and meet in the halving
-tree's own pairs.  Widening a half or a bfloat16 is exact.  Plain loops would give the same bits.
-Does not know: cells, heads, what the products are for.
+The eight-lane order is one vector: lane = i mod 8, a fused chain per lane, the halving tree over the lanes.  Widening a half
+is exact.  Plain loops would give the same bits.  Does not know: cells, heads, what the products are for.
 """
 
 from llvmlite import ir
@@ -75,95 +73,3 @@ def widen_eights(typing_context, codes, out, n):
         return context.get_dummy_value()
 
     return types.void(codes, out, types.int64), emit
-
-
-def _widen_brain(builder, stored):
-    words = builder.zext(stored, ir.VectorType(WORD, LANES))
-    return builder.bitcast(builder.shl(words, ir.Constant(words.type, [16] * LANES)), FLOATS)
-
-
-def _widen_half(builder, stored):
-    return builder.fpext(builder.bitcast(stored, HALVES), FLOATS)
-
-
-READERS = {
-    "BF16": (ir.VectorType(ir.IntType(16), LANES), _widen_brain),
-    "F16": (ir.VectorType(ir.IntType(16), LANES), _widen_half),
-    "F32": (FLOATS, lambda builder, stored: stored),
-}
-"""Float types -> (eight values as they are stored, how they become float32)."""
-
-
-class _Rows:
-    """Addresses of one weight row and one activation row as vectors of eight; `pair(at)` reads both."""
-
-    def __init__(self, context, builder, signature, arguments, reader) -> None:
-        stored, self._widen = reader
-        weights, n, x, row, n_in = arguments
-        self.builder = builder
-        self.n_eights = builder.lshr(n_in, ir.Constant(n_in.type, 3))
-        self._weights = builder.gep(_eights(context, builder, signature.args[0], weights, stored), [builder.mul(n, self.n_eights)])
-        self._x = builder.gep(_eights(context, builder, signature.args[2], x, FLOATS), [builder.mul(row, self.n_eights)])
-        self._align = 2 if stored is not FLOATS else 4
-
-    def pair(self, at):
-        """Return eight weights and eight activations, float32."""
-        stored = self.builder.load(self.builder.gep(self._weights, [at]), align=self._align)
-        return self._widen(self.builder, stored), self.builder.load(self.builder.gep(self._x, [at]), align=4)
-
-
-def _signature(weights, n, x, row, n_in):
-    _require_contiguous(weights, x)
-    return types.float32(weights, types.int64, x, types.int64, types.int64)
-
-
-def wide_sum(type_name: str):
-    """Return sum(weights, n, x, row, n_in) -> float32: the 256-lane sum of weights[n, i] * x[row, i]; n_in a multiple of 256."""
-    reader = READERS[type_name]
-
-    @intrinsic
-    def total(typing_context, weights, n, x, row, n_in):
-        def emit(context, builder, signature, arguments):
-            rows, fma = _Rows(context, builder, signature, arguments, reader), _fma(builder)
-            word = rows.n_eights.type
-            steps = builder.lshr(rows.n_eights, ir.Constant(word, 5))
-            quarters = []
-            for first in range(4):
-                chains = [cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [0.0] * LANES)) for _ in range(8)]
-                for chain in chains:
-                    builder.store(ir.Constant(FLOATS, [0.0] * LANES), chain)
-                with cgutils.for_range(builder, steps) as loop:
-                    base = builder.add(builder.shl(loop.index, ir.Constant(word, 5)), ir.Constant(word, first))
-                    for i, chain in enumerate(chains):
-                        weight, value = rows.pair(builder.add(base, ir.Constant(word, 4 * i)))
-                        builder.store(builder.call(fma, [weight, value, builder.load(chain)]), chain)
-                quarters.append(_halve(builder, [builder.load(chain) for chain in chains]))
-            return _halving_sum(builder, _halve(builder, quarters))
-
-        return _signature(weights, n, x, row, n_in), emit
-
-    return total
-
-
-def short_sum(type_name: str):
-    """Return sum(weights, n, x, row, n_in) -> float32 for n_in = 64: one product per lane, +0 added, the tree over 64 lanes."""
-    reader = READERS[type_name]
-
-    @intrinsic
-    def total(typing_context, weights, n, x, row, n_in):
-        def emit(context, builder, signature, arguments):
-            rows, fma, zero = _Rows(context, builder, signature, arguments, reader), _fma(builder), ir.Constant(FLOATS, [0.0] * LANES)
-            lanes = [builder.call(fma, [*rows.pair(ir.Constant(rows.n_eights.type, i)), zero]) for i in range(8)]
-            return _halving_sum(builder, _halve(builder, [builder.fadd(lane, zero) for lane in lanes]))
-
-        return _signature(weights, n, x, row, n_in), emit
-
-    return total
-
-
-def _halve(builder, vectors):
-    """Return the sum of vectors in the halving tree's pairs: v + v[n/2], down to one."""
-    while len(vectors) > 1:
-        half = len(vectors) // 2
-        vectors = [builder.fadd(a, b) for a, b in zip(vectors[:half], vectors[half:], strict=True)]
-    return vectors[0]

@@ -1,4 +1,7 @@
-"""Matrix products with quantised weights: the order of the contract, over packed rows.
+"""Matrix products with quantised weights: the order of the contract, over packed rows, as plain loops.
+
+`coded_product` is the specification of `strata.cpu_pool.row_kernels`, which compute the same bits in vectors, and stands in
+for them where a process has no vector instructions for it.
 
 One kernel per weight format serves dense matrices and experts alike: a dense matrix is one expert with all rows.
 Entry e of expert x is the product of that expert's matrix with activation row `entry_rows[e]`; the entries of the i-th

@@ -5,6 +5,7 @@ error and `taken` explains where the bytes are.  `memory()` sets the sum against
 works with a card calls `attach` once.  Does not know: what is computed.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,6 +40,8 @@ class CudaDevice:
         self.target: Target = target_of(self.card.capability)
         self.taken: dict[str, int] = {}
         self.kernels: dict = {}
+        self.lock = threading.RLock()
+        """Held by whoever sends to the stream: nothing may come between while a graph is captured."""
         self.attach()
         self.stream = cuda.stream()
         self._free_at_start = self._driver_free()

@@ -72,7 +72,11 @@ class CudaExecutor:
 
     def run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         """Run a window; `blocks(recorder, residual)` is the window pass.  Returns logits, or the residual to hand off."""
-        self.device.attach()
+        with self.device.lock:
+            self.device.attach()
+            return self._run_window(window, residual, blocks)
+
+    def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane = self._lane(window)
         lane.fill(self.device, window)
         n_logits = len(window.logit_rows) if self.placed.output is not None else 0
@@ -151,14 +155,15 @@ class CudaExecutor:
 
     def commit(self, window: Window, kept: np.ndarray) -> None:
         """Keep the first kept[s] rows of each segment of a window that was run without `keep`."""
-        self.device.attach()
-        lane = self._pending.pop(window)
-        lane.fill_kept(self.device, kept)
-        with BUILDING:
-            launches = self._commit_launches(lane)
-        send(launches)
-        self.device.synchronise()
-        self._release(lane)
+        with self.device.lock:
+            self.device.attach()
+            lane = self._pending.pop(window)
+            lane.fill_kept(self.device, kept)
+            with BUILDING:
+                launches = self._commit_launches(lane)
+            send(launches)
+            self.device.synchronise()
+            self._release(lane)
 
     def _commit_launches(self, lane: Lane) -> list[Launch]:
         c, s, n, device = self.config, self.sessions, lane.n_rows, self.device
@@ -184,18 +189,21 @@ class CudaExecutor:
 
     def clear(self, slot: int) -> None:
         """Start a new session in a slot."""
-        self.device.attach()
-        self.sessions.clear(slot)
+        with self.device.lock:
+            self.device.attach()
+            self.sessions.clear(slot)
 
     def poison(self, slot: int, from_position: int) -> None:
         """Fill a slot's cells from a position on with NaN, to prove that nothing reads them."""
-        self.device.attach()
-        self.sessions.poison(slot, from_position)
+        with self.device.lock:
+            self.device.attach()
+            self.sessions.poison(slot, from_position)
 
     def copy_slot(self, source: int, target: int) -> None:
         """Copy a session from one slot to another."""
-        self.device.attach()
-        self.sessions.copy_slot(source, target)
+        with self.device.lock:
+            self.device.attach()
+            self.sessions.copy_slot(source, target)
 
     def close(self) -> None:
         """Free graphs and forget buffers."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.environment import environment
+from harness.environment import recorded_environment
 from harness.faults.fault import REACHES, Fault
 from harness.faults.finding import EVIDENCE
 from harness.faults.score import LEAST_SHARE, Score, exit_code, score_of
@@ -89,7 +89,7 @@ def mutate_document(trials: Sequence[Trial], options: dict) -> dict:
         "by_kind": {kind: {"faults": len(part), "killed": sum(t.is_killed for t in part)} for kind, part in score.by_kind().items()},
         "survivors": {trial.fault.name: trial.fault.survives for trial in score.survivors},
         "options": options,
-        "environment": environment(),
+        "environment": recorded_environment(),
         "seconds": round(score.seconds, 1),
         "faults": [_trial(trial) for trial in trials],
     }

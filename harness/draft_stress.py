@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from harness.stressed import Stressed
-from strata.rows import Window
+from strata.rows import KeptRows
 
 WRONG_SHARE = 0.5
 NAN_HALF = 0x7E00
@@ -22,12 +22,13 @@ NAN_HALF = 0x7E00
 class PoisonedDraftCells(Stressed):
     """Cells that must not be read hold NaN."""
 
-    def build(self, window: Window, kept: np.ndarray, next_tokens: Sequence[Sequence[int]]) -> None:
+    def build(self, parts: Sequence[KeptRows]) -> None:
         """Make cells, then poison what lies behind them."""
-        self._inner.build(window, kept, next_tokens)
-        for segment, n in zip(window.segments, kept, strict=True):
-            if n:
-                poison_draft_cells(self._inner, segment.slot, segment.start + int(n))
+        self._inner.build(parts)
+        for part in parts:
+            for segment, n in zip(part.window.segments, part.kept, strict=True):
+                if n:
+                    poison_draft_cells(self._inner, segment.slot, segment.start + int(n))
 
     def clear(self, slot: int) -> None:
         """Start a new session over the poisoned cells of the old one."""

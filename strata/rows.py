@@ -106,3 +106,15 @@ class WindowCosts:
 
     row: float
     draft: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptRows:
+    """What became of a window: kept int32 [segments], the first rows of each that were kept, and the tokens behind them.
+
+    next_tokens[s][i] is the token at the position behind row i of segment s, i < kept[s].
+    """
+
+    window: Window
+    kept: np.ndarray
+    next_tokens: tuple[tuple[int, ...], ...]

@@ -14,14 +14,16 @@ import numpy as np
 from strata.batch.conversation import Conversation
 from strata.batch.counters import DRAFT_COUNTERS
 from strata.batch.draft_settings import BATCH_ROWS, DraftSettings
-from strata.rows import Window, WindowCosts
+from strata.rows import KeptRows, Window, WindowCosts
 from strata.windows.contract import DraftLayer
 from strata.windows.proposals import NOTHING, Proposal
 from strata.windows.suffix import SuffixIndex
 from strata.windows.widths import WidthPolicy
 
-SUFFIX_COSTS = WindowCosts(row=0.3, draft=0.0)
+SUFFIX_COSTS = WindowCosts(row=0.33, draft=0.0)
 """What rows cost where no draft layer says so."""
+MOST_WAITING = 64
+"""Rows whose cells may wait."""
 
 
 class _Memory:
@@ -39,6 +41,7 @@ class Drafter:
         self._settings, self._layer, self._counters = settings, layer, counters
         self._costs = layer.costs if layer is not None else SUFFIX_COSTS
         self._memories: dict[int, _Memory] = {}
+        self._waiting: list[KeptRows] = []
         for name in DRAFT_COUNTERS:
             counters[name] += 0
 
@@ -84,10 +87,10 @@ class Drafter:
         if memory.suffix is not None:
             memory.suffix.extend(conversation.text[len(memory.suffix.tokens) :])
             match = memory.suffix.match()
+        if match is None and not (self._settings.mtp and memory.policy.wants_step(0, 1.0)):
+            return NOTHING
         if not self._settings.mtp or not self._has_tip(conversation):
             return NOTHING if match is None else self._copied(memory, match, 0.0, most, ())
-        if match is None and not memory.policy.wants_step(0, 1.0):
-            return NOTHING
         tokens, probabilities = self._step([conversation.slot])
         first, probability = tokens[0], probabilities[0]
         if match is not None and memory.suffix.proposal(match, 1)[0] == first:
@@ -126,7 +129,11 @@ class Drafter:
         return made.tokens.tolist(), made.probabilities.tolist()
 
     def _has_tip(self, conversation: Conversation) -> bool:
-        return self._layer is not None and self._layer.has_tip(conversation.slot, conversation.position - 1)
+        """Whether a draft can follow the conversation's last kept row."""
+        if self._layer is None:
+            return False
+        self._build_waiting()
+        return self._layer.has_tip(conversation.slot, conversation.position - 1)
 
     def _least(self, conversation: Conversation) -> float:
         own = conversation.request.spec_min_p
@@ -160,18 +167,35 @@ class Drafter:
         policy.learn_window(1 + offered, len(proposal.probabilities), kept)
 
     def build(self, window: Window, conversations: Sequence[Conversation], kept: np.ndarray) -> None:
-        """Make the cells of a window's kept rows where its conversations go on; the tokens behind the rows are known."""
+        """Take a window's kept rows as cells where its conversations go on; the tokens behind the rows are known.
+
+        A small window's cells are made when a draft is next wanted, with those of the windows before it.
+        """
         if not window.for_drafts:
             return
-        goes_on = np.array([not c.is_done for c in conversations])
-        wanted = np.where(goes_on, kept, 0).astype(np.int32)
+        wanted = np.where([not c.is_done for c in conversations], kept, 0).astype(np.int32)
         if not wanted.any():
             self._layer.forget(window)
             return
-        self._counters["draft_cells"] += int(wanted.sum())
         starts = [segment.start + 1 for segment in window.segments]
-        self._layer.build(window, wanted, [c.text[at : at + int(n)] for c, at, n in zip(conversations, starts, wanted, strict=True)])
+        tokens = tuple(tuple(c.text[at : at + int(n)]) for c, at, n in zip(conversations, starts, wanted, strict=True))
+        self._waiting.append(KeptRows(window, wanted, tokens))
+        if sum(int(part.kept.sum()) for part in self._waiting) >= MOST_WAITING:
+            self._build_waiting()
+
+    def _build_waiting(self) -> None:
+        if self._waiting:
+            self._counters["draft_cells"] += sum(int(part.kept.sum()) for part in self._waiting)
+            self._layer.build(self._waiting)
+            self._waiting = []
 
     def leave(self, conversation: Conversation) -> None:
-        """Forget a conversation that has ended."""
+        """Forget a conversation that has ended; cells of others in its windows are made first."""
         self._memories.pop(conversation.number, None)
+        mine = [part for part in self._waiting if any(s.request == conversation.number for s in part.window.segments)]
+        if any(len(part.window.segments) > 1 for part in mine):
+            self._build_waiting()
+            return
+        for part in mine:
+            self._layer.forget(part.window)
+            self._waiting.remove(part)

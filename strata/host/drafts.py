@@ -25,9 +25,9 @@ from strata.host.placed_drafts import PlacedDrafts
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
-from strata.rows import Window, WindowCosts
+from strata.rows import KeptRows, Window, WindowCosts
 
-COSTS = WindowCosts(row=0.3, draft=0.11)
+COSTS = WindowCosts(row=0.33, draft=0.1)
 """Measured on two cores (docs/log.md)."""
 
 
@@ -104,22 +104,31 @@ class HostDrafts(HostBlocks):
         """Drop the rows of a window whose cells are not wanted."""
         self._held.pop(window, None)
 
-    def build(self, window: Window, kept: np.ndarray, next_tokens: Sequence[Sequence[int]]) -> None:
-        """Make the cells of the first kept[s] rows of each segment; next_tokens[s] follow those rows' positions."""
-        residual = self._held.pop(window)
-        chosen = [s for s in range(len(kept)) if kept[s]]
-        if not chosen:
+    def build(self, parts: Sequence[KeptRows]) -> None:
+        """Make the cells of windows' kept rows; a slot's windows come in order.  The windows' rows are no longer held."""
+        residuals = [self._chosen(part) for part in parts]
+        residual = residuals[0] if len(residuals) == 1 else np.concatenate(residuals)
+        if not len(residual):
             return
-        rows = np.concatenate([window.first[s] + np.arange(kept[s]) for s in chosen])
-        tokens = np.array([token for s in chosen for token in next_tokens[s]], np.int32)
-        slots, positions = window.slots[rows], window.positions[rows]
-        made = self._pair(residual[rows] if len(rows) < window.n_rows else residual, tokens)
+        kept = [(segment, int(n), tokens) for part in parts for segment, n, tokens in zip(part.window.segments, part.kept, part.next_tokens, strict=True) if n]
+        slots = np.array([segment.slot for segment, n, _ in kept for _ in range(n)], np.int32)
+        positions = np.array([segment.start + i for segment, n, _ in kept for i in range(n)], np.int32)
+        made = self._pair(residual, np.array([token for _, n, tokens in kept for token in tokens[:n]], np.int32))
         mixed, inject = self._place(made, slots, positions)
-        last = np.cumsum([kept[s] for s in chosen]) - 1
-        for s in chosen:
-            self._append(window.segments[s].slot, window.segments[s].start, int(kept[s]))
+        for segment, n, _ in kept:
+            self._append(segment.slot, segment.start, n)
+        newest = {int(slot): row for row, slot in enumerate(slots)}
+        last = np.array(list(newest.values()))
         self._set_tips(slots[last], positions[last], made[last], mixed[last], inject[last])
         self._chained[slots[last]] = 0
+
+    def _chosen(self, part: KeptRows) -> np.ndarray:
+        """Return the kept rows of a window that was held, and hold them no longer."""
+        residual, window = self._held.pop(part.window), part.window
+        if (part.kept == window.count).all():
+            return residual
+        rows = [window.first[s] + i for s in range(len(part.kept)) for i in range(part.kept[s])]
+        return residual[np.array(rows, np.int64)]
 
     def clear(self, slot: int) -> None:
         """Start a new session in a slot; rows of it that are still held are of the old one."""

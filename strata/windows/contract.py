@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from strata.rows import Place, Window, WindowCosts
+from strata.rows import KeptRows, Place, Window, WindowCosts
 
 
 class Executor(Protocol):
@@ -47,7 +47,7 @@ class DraftLayer(Protocol):
 
     costs       what its executor's rows and its own steps cost, for the width of windows
     hold        remember the final residual rows of a window until `build` or `forget`
-    build       make the cells of the first kept[s] rows of each segment; next_tokens[s] follow those rows' positions
+    build       make the cells of the kept rows of windows, in order (`KeptRows`)
     has_tip     whether a slot's newest cell is the one at a position
     propose     one draft per slot from the newest cells, or behind the drafts chosen; has `tokens`, `probabilities`
     """
@@ -57,7 +57,7 @@ class DraftLayer(Protocol):
 
     def hold(self, window: Window, residual: Any) -> None: ...
     def forget(self, window: Window) -> None: ...
-    def build(self, window: Window, kept: np.ndarray, next_tokens: Sequence[Sequence[int]]) -> None: ...
+    def build(self, parts: Sequence[KeptRows]) -> None: ...
     def has_tip(self, slot: int, position: int) -> bool: ...
     def propose(self, slots: Sequence[int], tokens: Sequence[int] | None = None) -> Any: ...
     def clear(self, slot: int) -> None: ...

@@ -7,8 +7,11 @@ measured once.  A draft is worth its row while
 
 where pace = tokens per cost of this conversation's windows so far, at least 1 (what decoding without drafts gives).  The
 probability of one draft is the share accepted of its kind: draft-layer drafts by their probability (ten classes), suffix
-drafts by the length of their match (four classes); a step of the draft layer is worth computing by the share at its depth,
-where computed drafts that were not taken count as lost.  Shares forget by a factor a sample and start from a prior.
+drafts by the length of their match (four classes).  A step of the draft layer at some depth is worth computing while
+
+    (probability that the drafts before are accepted) * (share accepted)  >=  pace * (draft + row * share taken)
+
+with the shares of computed drafts at that depth.  Shares forget by a factor a sample and start from a prior.
 The answer never depends on this, and the work depends on nothing but the conversation.  Does not know: tokens, executors.
 """
 
@@ -18,10 +21,11 @@ from strata.rows import WindowCosts
 
 KEEP = 0.94
 """What a share keeps of the past with each sample: about the last 16 count."""
-PRIOR_WEIGHT = 4.0
+PRIOR_WEIGHT = 8.0
 CLASS_PRIORS = tuple((i + 0.5) / 10 for i in range(10))
 """A draft-layer draft of probability q is accepted about q of the time."""
-DEPTH_PRIORS = (0.7, 0.6, 0.55, 0.5, 0.5, 0.5, 0.5)
+DEPTH_PRIORS = (0.65, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6)
+TAKEN_PRIORS = (0.8,) * 7
 MATCH_PRIORS = (0.6, 0.75, 0.85, 0.92)
 PACE_KEEP = 0.9
 EXPLORE_EVERY = 16
@@ -59,7 +63,8 @@ class WidthPolicy:
 
     def __init__(self, costs: WindowCosts, is_full: bool = False) -> None:
         self._costs, self._is_full = costs, is_full
-        self._classes, self._depths, self._matches = Shares(CLASS_PRIORS), Shares(DEPTH_PRIORS), Shares(MATCH_PRIORS)
+        self._classes, self._matches = Shares(CLASS_PRIORS), Shares(MATCH_PRIORS)
+        self._accepted, self._taken = Shares(DEPTH_PRIORS), Shares(TAKEN_PRIORS)
         self._tokens = self._spent = PRIOR_WEIGHT
         self._idle = 0
 
@@ -72,7 +77,8 @@ class WidthPolicy:
         """Whether the draft layer's step number `depth` is worth computing; `path`: probability that it matters."""
         if self._is_full or (depth == 0 and self._idle >= EXPLORE_EVERY):
             return True
-        return path * self._depths.of(depth) >= self.pace * (self._costs.row + self._costs.draft)
+        cost = self._costs.draft + self._costs.row * self._taken.of(depth)
+        return path * self._accepted.of(depth) >= self.pace * cost
 
     def step_share(self, probability: float) -> float:
         """Return how likely a draft-layer draft of this probability is accepted."""
@@ -95,7 +101,8 @@ class WidthPolicy:
         for depth, probability in enumerate(probabilities[: n_taken + 1]):
             if depth > accepted:
                 break
-            self._depths.learn(depth, depth < accepted)
+            self._accepted.learn(depth, depth < accepted)
+            self._taken.learn(depth, depth < n_taken)
             if depth < n_taken:
                 self._classes.learn(probability_class(probability), depth < accepted)
 

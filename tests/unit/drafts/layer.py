@@ -10,7 +10,7 @@ from strata.host.executor import HostExecutor
 from strata.host.placed import place_stage
 from strata.host.placed_drafts import place_drafts
 from strata.numerics.rounding import mode_named
-from strata.rows import Segment, Window
+from strata.rows import KeptRows, Segment, Window
 from strata.windows.stage_pass import run_stage
 
 
@@ -36,7 +36,7 @@ class Bench:
         """Run positions start .. stop-1 through the trunk and make their cells; text[stop] is known."""
         window = Window.of([Segment(slot, start, tuple(text[start:stop]), 1)], keep=True, for_drafts=True)
         run_stage(self.trunk, window, None, self.drafts)
-        self.drafts.build(window, np.array([stop - start], np.int32), [text[start + 1 : stop + 1]])
+        self.drafts.build([KeptRows(window, np.array([stop - start], np.int32), (tuple(text[start + 1 : stop + 1]),))])
 
     def chain(self, slot: int, count: int) -> tuple[list[int], list[float]]:
         """Return `count` chained drafts of a slot and their probabilities."""

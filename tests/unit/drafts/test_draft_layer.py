@@ -10,6 +10,8 @@ from strata.host.draft_picks import pick_drafts
 from strata.host.matrix import Activations, Matrix
 from strata.host.placed import tensors_of
 from strata.host.placed_drafts import place_drafts
+from strata.rows import KeptRows, Segment, Window
+from strata.windows.stage_pass import run_stage
 from tests.oracle.fixture_model import load_reference
 from tests.unit.drafts.layer import Bench
 
@@ -103,6 +105,31 @@ def test_a_chain_is_forgotten_when_the_next_cells_are_built(bench):
     for slot in (0, 1):
         bench.read(slot, text, 30, 31)
     assert bench.chain(0, 3) == bench.chain(1, 3)
+
+
+def test_cells_of_several_windows_made_at_once_are_those_made_one_by_one(bench):
+    text, parts = text_of(1), []
+    bench.read(0, text, 0, 30)
+    bench.read(1, text, 0, 20)
+    for start, stop in ((20, 21), (21, 25), (25, 30)):
+        window = Window.of([Segment(1, start, tuple(text[start:stop]), 1)], keep=True, for_drafts=True)
+        run_stage(bench.trunk, window, None, bench.drafts)
+        parts.append(KeptRows(window, window.count, (tuple(text[start + 1 : stop + 1]),)))
+    bench.drafts.build(parts)
+    assert bench.cell_bits(0, 30) == bench.cell_bits(1, 30)
+    assert bench.chain(0, 3) == bench.chain(1, 3)
+
+
+def test_rejected_rows_make_no_cells(bench):
+    text = text_of(1)
+    for slot in (0, 1):
+        bench.read(slot, text, 0, 20)
+    window = Window.of([Segment(1, 20, (text[20], 7, 8), 3)], keep=False, for_drafts=True)
+    run_stage(bench.trunk, window, None, bench.drafts)
+    bench.trunk.commit(window, np.array([1], np.int32))
+    bench.drafts.build([KeptRows(window, np.array([1], np.int32), ((text[21],),))])
+    bench.read(0, text, 20, 21)
+    assert bench.cell_bits(0, 21) == bench.cell_bits(1, 21) and bench.chain(0, 3) == bench.chain(1, 3)
 
 
 def test_a_new_session_does_not_see_the_old_one(bench):

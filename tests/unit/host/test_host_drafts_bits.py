@@ -9,6 +9,7 @@ from strata.host.placed import place_stage
 from strata.host.placed_drafts import place_drafts
 from strata.model.model import load_model
 from strata.numerics.rounding import MODES
+from strata.rows import KeptRows
 from tests.oracle.config import read_config
 from tests.unit.host.engine_steps import FOLDER, MAIN, one_slot
 from tests.unit.numerics.bounds import equal_bits
@@ -60,7 +61,7 @@ def test_cells_and_chains_have_the_strangers_bits(mode, kv, model, tensors):
     for first, n, kept in ((0, 67, 67), (67, 4, 2)):
         window = one_slot(tokens[first : first + n], first, SLOT)
         drafts.hold(window, residual[first : first + n])
-        drafts.build(window, np.array([kept], np.int32), [tokens[first + 1 : first + 1 + kept]])
+        drafts.build([KeptRows(window, np.array([kept], np.int32), (tuple(tokens[first + 1 : first + 1 + kept]),))])
         stranger.build(residual[first : first + kept], tokens[first + 1 : first + 1 + kept], first)
         assert same_chain(drafts, stranger, 3)
     drafts.device.close()
@@ -72,7 +73,7 @@ def test_another_mode_is_told_apart(model, tensors):
     residual = np.random.default_rng(2).standard_normal((2, model.config.n_streams, model.config.hidden)).astype(np.float32)
     window = one_slot([5, 6], 0, SLOT)
     drafts.hold(window, residual)
-    drafts.build(window, np.array([2], np.int32), [[6, 7]])
+    drafts.build([KeptRows(window, np.array([2], np.int32), ((6, 7),))])
     stranger.build(residual, [6, 7], 0)
     assert not same_chain(drafts, stranger, 1)
     drafts.device.close()

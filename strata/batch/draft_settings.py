@@ -21,7 +21,8 @@ POLICIES = ("worth", "full")
 @dataclass(frozen=True, slots=True)
 class DraftSettings:
     """Drafts in force: `mtp` for a request alone, `spec` rows a window, `min_p`, `suffix` the shortest match (0: none),
-    `batch_mtp` one proposal per slot in company, `policy` how a window's width is chosen."""
+    `batch_mtp` one proposal per slot in company, `policy` how a window's width is chosen, `coupled` drafts of sampled
+    requests are drawn as their tokens will be."""
 
     mtp: bool = False
     spec: int = 4
@@ -29,6 +30,7 @@ class DraftSettings:
     suffix: int = 0
     batch_mtp: bool = False
     policy: str = "worth"
+    coupled: bool = False
 
     @property
     def has_layer(self) -> bool:
@@ -41,6 +43,7 @@ class DraftSettings:
         return {
             "mtp": yes_no[self.mtp], "spec": str(self.spec), "spec_min_p": str(self.min_p), "spec_policy": self.policy,
             "suffix_draft": str(self.suffix), "batch_mtp": yes_no[self.batch_mtp],
+            "coupled_drafts": yes_no[self.coupled],
         }
 
 
@@ -58,7 +61,10 @@ def resolve_drafts(settings, config: ModelConfig, stages: tuple[StagePlan, ...],
     suffix = settings.suffix_draft if settings.spec > 1 else 0
     if settings.suffix_draft and not suffix:
         notes.append(f"suffix_draft={settings.suffix_draft} drafts nothing: spec=1 leaves a window no row for a draft")
-    return DraftSettings(mtp, settings.spec, settings.spec_min_p, suffix, has_batch_mtp, settings.spec_policy), tuple(notes)
+    coupled = settings.coupled_drafts and (mtp or has_batch_mtp)
+    if settings.coupled_drafts and not coupled:
+        notes.append("coupled_drafts draws nothing: there is no draft layer at work")
+    return DraftSettings(mtp, settings.spec, settings.spec_min_p, suffix, has_batch_mtp, settings.spec_policy, coupled), tuple(notes)
 
 
 def batch_mtp_reason(settings, stages: tuple[StagePlan, ...], n_groups: int) -> str:

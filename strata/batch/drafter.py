@@ -15,6 +15,7 @@ from strata.batch.conversation import Conversation
 from strata.batch.counters import DRAFT_COUNTERS
 from strata.batch.draft_settings import BATCH_ROWS, DraftSettings
 from strata.rows import KeptRows, Window, WindowCosts
+from strata.sampling.sampler import couple
 from strata.windows.contract import DraftLayer
 from strata.windows.proposals import NOTHING, Proposal
 from strata.windows.suffix import SuffixIndex
@@ -73,7 +74,7 @@ class Drafter:
     def _one_each(self, conversations: Sequence[Conversation]) -> list[Proposal]:
         if not conversations:
             return []
-        tokens, probabilities = self._step([c.slot for c in conversations])
+        tokens, probabilities = self._step(conversations)
         return [
             Proposal((token,), "mtp", (probability,)) if probability >= self._least(c) else Proposal(probabilities=(probability,))
             for c, token, probability in zip(conversations, tokens, probabilities, strict=True)
@@ -91,7 +92,7 @@ class Drafter:
             return NOTHING
         if not self._settings.mtp or not self._has_tip(conversation):
             return NOTHING if match is None else self._copied(memory, match, 0.0, most, ())
-        tokens, probabilities = self._step([conversation.slot])
+        tokens, probabilities = self._step([conversation])
         first, probability = tokens[0], probabilities[0]
         if match is not None and memory.suffix.proposal(match, 1)[0] == first:
             copied = self._copied(memory, match, memory.policy.step_share(probability), most, (probability,))
@@ -118,15 +119,22 @@ class Drafter:
             is_end = token in conversation.request.stop_tokens
             if len(drafts) == most or is_end or not policy.wants_step(len(drafts), path):
                 break
-            tokens, probabilities = self._step([conversation.slot], [token])
+            tokens, probabilities = self._step([conversation], [token], len(drafts))
             token, probability = tokens[0], probabilities[0]
             seen.append(probability)
         return Proposal(tuple(drafts), "mtp" if drafts else "", tuple(seen))
 
-    def _step(self, slots: Sequence[int], tokens: Sequence[int] | None = None) -> tuple[list[int], list[float]]:
-        self._counters["draft_steps"] += len(slots)
-        made = self._layer.propose(slots, tokens)
-        return made.tokens.tolist(), made.probabilities.tolist()
+    def _step(self, conversations: Sequence[Conversation], tokens: Sequence[int] | None = None, depth: int = 0) -> tuple[list[int], list[float]]:
+        """Return (drafts, probabilities) of one step of the draft layer, `depth` steps behind the fed tokens."""
+        self._counters["draft_steps"] += len(conversations)
+        made = self._layer.propose([c.slot for c in conversations], tokens)
+        drafts = made.tokens.tolist()
+        if self._settings.coupled:
+            for row, conversation in enumerate(conversations):
+                if not conversation.sampling.is_greedy and np.isfinite(made.logits[row]).all():
+                    drawn = couple(made.logits[row], conversation.position + depth, conversation.sampling)
+                    drafts[row] = int(self._layer.token_ids[drawn])
+        return drafts, made.probabilities.tolist()
 
     def _has_tip(self, conversation: Conversation) -> bool:
         """Whether a draft can follow the conversation's last kept row."""

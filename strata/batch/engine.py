@@ -49,9 +49,15 @@ class Engine:
         return self.stages[-1].drafts
 
     def _say_drafters(self) -> None:
-        if self.resolved.drafts.batch_mtp:
-            mebibytes = self.draft_layer.cell_bytes_per_slot / 2**20
-            LOG.info("--batch-mtp: %d slot drafters on %s (%.1f MiB of cells each)", self.resolved.n_slots, self.stages[-1].executor.device.name, mebibytes)
+        """Say where slots' drafters are and what they leave free."""
+        if not self.resolved.drafts.batch_mtp:
+            return
+        device, mebibyte = self.stages[-1].executor.device, 2**20
+        each = self.draft_layer.cell_bytes_per_slot / mebibyte
+        LOG.info("--batch-mtp: %d slot drafters on %s (%.1f MiB of cells each)", self.resolved.n_slots, device.name, each)
+        for device in dict.fromkeys(stage.executor.device for stage in self.stages):
+            if device.budget_bytes is not None:
+                LOG.info("%s: %.1f MiB free", device.name, (device.budget_bytes - device.taken_bytes) / mebibyte)
 
     def close(self) -> None:
         """Stop threads and release devices."""

@@ -196,6 +196,7 @@ class Run:
         self.counters["tokens"] += 0
         if conversation.is_done:
             self.counters["early_ends"] += any(c is not None and c is not conversation for c in self.slots)
+            self.counters["stops"] += conversation.finish == "stop"
             self.counters["tokens"] += len(conversation.emitted)
             self.answers[conversation.number] = conversation.answer()
             self.slots[conversation.slot] = None

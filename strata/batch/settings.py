@@ -30,7 +30,7 @@ class EngineSettings:
 
     Drafts: `mtp` the draft layer, `spec` rows a window at most, `spec_min_p` the least probability of a draft,
     `suffix_draft` the shortest match of suffix drafts (0: none), `batch_mtp` one proposal per slot, `spec_policy` `worth`
-    (as many drafts as they are worth) or `full` (as many as fit).
+    (as many drafts as they are worth) or `full` (as many as fit), `coupled_drafts` draws the drafts of sampled requests.
     """
 
     devices: str = "host"
@@ -50,6 +50,7 @@ class EngineSettings:
     suffix_draft: int = 0
     batch_mtp: bool = False
     spec_policy: str = "worth"
+    coupled_drafts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ def add_draft_flags(parser: argparse.ArgumentParser) -> None:
     drafts.add_argument("--spec-min-p", type=float, default=0.0, metavar="P", help="take drafts of at least this probability (default: 0)")
     drafts.add_argument("--spec-policy", default="worth", metavar="NAME", help="worth: as many drafts as they are worth; full: as many as fit (default: worth)")
     drafts.add_argument("--suffix-draft", type=int, default=0, metavar="N", help="copy on from earlier passages that match N tokens or more (default: 0, none)")
+    drafts.add_argument("--coupled-drafts", action="store_true", help="draw the drafts of sampled requests as their tokens will be drawn")
     drafts.add_argument("--batch-mtp", action="store_true", help=f"one proposal per slot and window; also {BATCH_MTP_VARIABLE}=1")
 
 
@@ -26,6 +27,7 @@ def draft_settings_of(options: argparse.Namespace, environment: Mapping[str, str
         "spec_min_p": options.spec_min_p,
         "spec_policy": options.spec_policy,
         "suffix_draft": options.suffix_draft,
+        "coupled_drafts": options.coupled_drafts,
         "batch_mtp": options.batch_mtp or environment.get(BATCH_MTP_VARIABLE) == "1",
     }
 

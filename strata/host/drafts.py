@@ -132,8 +132,17 @@ class HostDrafts(HostBlocks):
 
     def clear(self, slot: int) -> None:
         """Start a new session in a slot; rows of it that are still held are of the old one."""
-        self._held = {window: rows for window, rows in self._held.items() if slot not in window.segment_slot}
+        for window in list(self._held):  # another thread may be holding more
+            if slot in window.segment_slot:
+                self._held.pop(window, None)
         self.cells.counts[slot], self._position[slot], self._chained[slot] = 0, -1, 0
+
+    def copy_slot(self, source: int, target: int) -> None:
+        """Copy a session's cells and tip from one slot to another; chain cells stay behind."""
+        cells = self.cells
+        per_slot = (cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, cells.positions, cells.counts)
+        for array in (*per_slot, self._streams, self._mixed, self._inject, self._position, self._chained):
+            array[target] = array[source]
 
     def has_tip(self, slot: int, position: int) -> bool:
         """Whether a slot's newest cell is the one at `position`: proposals then continue the text."""

@@ -42,6 +42,16 @@ def choose(logits: np.ndarray, history: Sequence[int], position: int, sampling: 
     return Choice(token, *_log_probabilities(logits, token, sampling.logprobs))
 
 
+def couple(logits: np.ndarray, position: int, sampling: Sampling) -> int:
+    """Return the index that the row at `position` would draw from other logits float32 [n], finite: a guess of its token.
+
+    The same filters and the same u as the row's own draw, so that similar logits mostly give the same token.  Penalties are
+    left out.
+    """
+    ids, best = best_candidates(logits, sampling.n_candidates)
+    return int(ids[draw(best, sampling, uniform(sampling.seed, position))])
+
+
 def _log_probabilities(logits: np.ndarray, token: int, count: int) -> tuple[float, tuple[tuple[int, float], ...]]:
     ids, best = best_candidates(logits, max(1, count))
     top = best[0]

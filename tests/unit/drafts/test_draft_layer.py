@@ -142,6 +142,13 @@ def test_a_new_session_does_not_see_the_old_one(bench):
     assert bench.chain(0, 4) == bench.chain(1, 4)
 
 
+def test_a_copied_slot_drafts_as_the_one_it_was_copied_from(bench):
+    bench.read(0, text_of(1), 0, 25)
+    bench.read(2, text_of(2), 0, 40)
+    bench.drafts.copy_slot(0, 2)
+    assert bench.chain(2, 3) == bench.chain(0, 3)
+
+
 def test_missing_cells_are_left_out_and_the_rest_still_drafts(bench):
     text = text_of(1)
     bench.read(0, text, 0, 30)

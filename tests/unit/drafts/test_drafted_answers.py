@@ -172,6 +172,14 @@ def test_a_request_alone_in_a_slot_drafts_and_one_in_company_does_not(run, promp
     assert batch.counters["windows_with_company"] > 0 and batch.counters["mtp_accepted"] > 0
 
 
+def test_a_request_alone_in_pipelined_groups_drafts_too(run, prompts, plain):
+    requests = [Request(prompts["code"], 24), Request(prompts["chat"], 3, arrive_after=4), Request(prompts["prose"], 12, arrive_after=6)]
+    batch = run(requests, batch=2, batch_groups=2, devices="host,host", layer_split=(6,), prefill=16, **FULL)
+    assert_plain(batch, requests, plain)
+    assert batch.counters["windows_with_company"] == 0 < batch.counters["group_turns"], "two groups of one slot each"
+    assert batch.counters["mtp_accepted"] > 0 and batch.counters["overlaps"] > 0
+
+
 def test_the_work_is_the_same_each_time(run, prompts):
     counters = [run(requests_of(prompts), mtp=True, suffix_draft=3, spec=8).counters for _ in range(2)]
     assert counters[0] == counters[1]

@@ -22,6 +22,7 @@ KEYS = {
 ARMS = {
     "in company": {"batch": 4},
     "drafts": {"mtp": True, "spec": 5, "spec_policy": "full"},
+    "coupled drafts": {"mtp": True, "spec": 5, "spec_policy": "full", "coupled_drafts": True},
     "suffix drafts": {"suffix_draft": 3, "spec": 8, "spec_policy": "full"},
     "proposals": {"batch": 4, "mtp": True, "batch_mtp": True},
     "groups over stages": {"batch": 4, "batch_groups": 2, "devices": "host,host", "layer_split": (6,)},
@@ -88,6 +89,18 @@ def test_penalties_see_the_rows_of_their_own_window(run, prompts, plain):
     batch = run([Request(request.prompt, 24, sampling=request.sampling, drafts=right)])
     assert bits(batch.answers[0]) == bits(answer)
     assert batch.counters["given_accepted"] == batch.counters["given_offered"] > 0
+
+
+def test_coupled_drafts_are_drawn_and_others_are_the_best(run, prompts):
+    """At a high temperature a draw seldom is the best token: the drafts differ, the answer does not."""
+    request = Request(prompts["code"], 24, sampling=Sampling(temperature=2.0, seed=8))
+    best, drawn = (run([request], mtp=True, spec_policy="full", coupled_drafts=coupled) for coupled in (False, True))
+    assert bits(best.answers[0]) == bits(drawn.answers[0])
+    assert best.counters["mtp_accepted"] != drawn.counters["mtp_accepted"]
+
+
+def test_coupled_drafts_without_a_draft_layer_are_noted(run, prompts):
+    assert any("coupled_drafts" in note for note in run([Request(prompts["code"], 1)], coupled_drafts=True).notes)
 
 
 def test_sampled_text_is_drafted_too(run, prompts):

@@ -1,0 +1,55 @@
+"""Drafts and draws on the command line: the same text whatever drafts, seeds told, bad keys named, the bench of drafts."""
+
+import json
+
+import pytest
+
+from tests.cli.calls import strata
+
+PROMPT = ("run", "--prompt-ids", "788,198,1450", "--max-new", 12, "--context", 128)
+
+
+def test_drafts_print_the_same_text_and_say_how_they_fared():
+    plain = strata(*PROMPT)
+    drafted = strata(*PROMPT, "--mtp", "--suffix-draft", 3, "--spec-policy", "full")
+    assert drafted.out == plain.out
+    assert "drafts accepted" in drafted.err and "drafts accepted" not in plain.err
+
+
+def test_a_seed_is_told_and_repeats_the_text():
+    drawn = strata(*PROMPT, "--temperature", 1.5)
+    seed = drawn.err.rpartition("seed ")[2].split()[0]
+    assert strata(*PROMPT, "--temperature", 1.5, "--seed", seed, "--mtp").out == drawn.out
+    assert strata(*PROMPT, "--temperature", 1.5, "--seed", int(seed) ^ 1).out != drawn.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [(("--temperature", -1), "temperature=-1"), (("--top-k", -1), "top_k=-1"), (("--min-p", 2), "min_p=2"), (("--seed", -5), "seed=-5"),
+     (("--spec", 9), "spec=9"), (("--suffix-draft", 2), "suffix_draft=2"), (("--spec-policy", "x"), "spec_policy=x")],
+)
+def test_a_key_that_makes_no_sense_is_one_line_that_names_it(flags, named):
+    result = strata(*PROMPT, *flags)
+    assert result.code == 2 and named in result.err and result.err.strip().count("\n") == 0
+
+
+def test_the_variable_asks_for_proposals(monkeypatch):
+    monkeypatch.setenv("STRATA_BATCH_MTP", "1")
+    planned = json.loads(strata("plan", "--json", "--mtp", "--batch", 2, "--context", 64).out)
+    assert planned["settings"]["batch_mtp"] == "yes"
+    assert {"draft layer", "draft cells"} <= planned["devices"][0]["purposes"].keys()
+    monkeypatch.delenv("STRATA_BATCH_MTP")
+    assert json.loads(strata("plan", "--json", "--mtp", "--batch", 2, "--context", 64).out)["settings"]["batch_mtp"] == "no"
+
+
+def test_the_bench_of_drafts_pairs_every_arm_with_none(tmp_path):
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps([{"kind": kind, "ids": [788, 198, 1450, 788, 198, 1450 + i]} for i, kind in enumerate("abab")]))
+    flags = ("--prompts", prompts, "--rounds", 1, "--tokens", 8, "--per-kind", 2, "--context", 64, "--threads", 1)
+    tables = json.loads(strata("bench", "drafts", *flags, "--json").out)
+    assert list(tables) == ["one request", "2 slots", "4 slots"]
+    for gains in tables.values():
+        assert all(gain["ratio"]["median"] == 1 for gain in gains if gain["arm"] == "without drafts")
+    solo = {(gain["arm"], gain["kind"]) for gain in tables["one request"]}
+    assert {("--mtp", kind) for kind in ("all", "a", "b")} <= solo and len({arm for arm, _ in solo}) == 4
+    assert "tokens/window" in strata("bench", "drafts", *flags).out

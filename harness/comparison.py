@@ -1,7 +1,8 @@
 """Comparison of two arms' answers: token by token, and by the hash of every full logit row.
 
 Row i of an answer is the logits that token i was picked from.  Rows are comparable as long as the tokens before them are
-equal, so a request is compared up to and including its first token that differs.  Equal means equal bits.
+equal, so a request is compared up to and including its first token that differs.  Equal means equal bits.  Log probabilities
+are compared last: a row may be right and what is told of it another's.
 Does not know: arms, suites, what a difference means.
 """
 
@@ -41,7 +42,7 @@ class Mismatch:
 class Difference:
     """How one request's answers differ.
 
-    `kind` is `token`, `logits` (all tokens equal, bits not), `length` or `finish`; `row` is the first row whose bits
+    `kind` is `token`, `logits` (all tokens equal, bits not), `length`, `finish` or `logprobs`; `row` is the first row whose bits
     differ and `token` the first whose picks do, each None where there is none.  `detail` says what rows do not.
     """
 
@@ -99,7 +100,17 @@ def _compare_request(request: int, label: str, a: Answer, b: Answer) -> tuple[in
         return n, equal, Difference(request, label, "finish", None, None, f"{_ending(a)} against {_ending(b)}")
     if row is None and len(a.emitted) != len(b.emitted):
         return n, equal, Difference(request, label, "length", None, None, f"{len(a.emitted)} tokens against {len(b.emitted)}")
-    return n, equal, Difference(request, label, "logits", row, None) if row else None
+    if row is not None:
+        return n, equal, Difference(request, label, "logits", row, None)
+    return n, equal, _compare_told(request, label, a, b)
+
+
+def _compare_told(request: int, label: str, a: Answer, b: Answer) -> Difference | None:
+    """Compare log probabilities and alternatives of answers that are equal otherwise."""
+    for index, (x, y) in enumerate(zip(a.emitted, b.emitted, strict=True)):
+        if (x.logprob, x.alternatives) != (y.logprob, y.alternatives):
+            return Difference(request, label, "logprobs", None, None, f"of token {index}: {x.logprob} against {y.logprob}")
+    return None
 
 
 def _side(emitted) -> Side:

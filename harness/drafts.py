@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from strata.batch.requests import DraftSource
 from strata.errors import UsageError
 
+BEHIND_THE_END = 0
+"""Drafts behind the end of the reference answer, which nobody should look at."""
 MIXED_RIGHT = 0.7
 """Share of right drafts of the pattern `mixed`."""
 
@@ -52,6 +54,7 @@ class DraftScript:
             window = next(windows)
             draw = random.Random(f"{self.seed} {request} {window}")
             drafts = list(answer[len(emitted) : len(emitted) + k])
+            drafts += [BEHIND_THE_END] * (k - len(drafts))
             for index in PATTERNS[self.pattern](request, window, k, draw):
                 if index < len(drafts):
                     drafts[index] = (drafts[index] + 1 + draw.randrange(vocabulary - 1)) % vocabulary

@@ -1,16 +1,20 @@
 """Batch against solo: a conversation's answer does not depend on who else is being served.
 
 Every case compares conversations that ran alone, each in an engine of its own, with the same ones in slots: all at once,
-arriving late, ending early, with holes between, in another order, with int8 cells.
+arriving late, ending early or at stop tokens, with holes between, in another order, with int8 cells.
 """
+
+from dataclasses import replace
 
 from harness.arms import Arm, Schedule
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
 from harness.workload import Workload
 
-COMPANY = "windows_with_company"
+COMPANY, STOPPED = "windows_with_company", "stops"
 ITEMS = 8
+STOP_EVERY = 6
+"""Every so-manieth token id ends a conversation, in the cases of stop tokens."""
 EARLY_LENGTHS = (1, 40, 2, 7, 3, 30, 4, 8, 5, 6)
 """Tokens wanted in the case of early ends: short ones between long ones."""
 
@@ -30,6 +34,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, f"early-ends-{widest}", early(work), widest, (COMPANY, "early_ends", "windows_with_holes")),
         _case(scope, f"holes-{widest}", holes(work, widest), widest, (COMPANY, "early_ends", "windows_with_holes")),
         _case(scope, f"reverse-{few}", work, few, (COMPANY,), Schedule(_every(2, work), reverse)),
+        _case(scope, f"stops-{few}", with_stops(work, scope), few, (COMPANY, "early_ends", STOPPED)),
         _case(scope, f"int8-{few}", scope.workload(few), few, (COMPANY,), kv=scope.options.kv or "int8"),
     )
 
@@ -37,6 +42,12 @@ def cases(scope: Scope) -> tuple[Case, ...]:
 def early(work: Workload) -> Workload:
     """Return the workload with short answers between long ones."""
     return work.with_lengths([min(length, item.max_new) for length, item in zip(EARLY_LENGTHS, work.items, strict=False)])
+
+
+def with_stops(work: Workload, scope: Scope) -> Workload:
+    """Return the workload whose conversations end at any of a share of the vocabulary, chosen by the seed."""
+    stops = frozenset(range(scope.options.seed % STOP_EVERY, scope.config.vocabulary, STOP_EVERY))
+    return Workload(tuple(replace(item, stop_tokens=stops) for item in work.items))
 
 
 def holes(work: Workload, n_slots: int) -> Workload:

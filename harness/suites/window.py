@@ -1,7 +1,8 @@
 """Verify windows against plain decoding: drafts, right or wrong, do not change an answer.
 
 Every width from 2 to 8 with every accepted count in turn (`cycle`), the rejected cells poisoned with NaN; all drafts right,
-all wrong, a mixture; in batches, where slots accept different counts (`ragged`) and widths differ; over stages and chunks.
+all wrong, a mixture; stop tokens among right ones; in batches, where slots accept different counts (`ragged`) and widths
+differ; over stages and chunks.
 A one-row window that rolls back stands beside wider ones in `batch-widths`, where some requests have no drafts left.
 """
 
@@ -10,6 +11,7 @@ from dataclasses import replace
 from harness.arms import Arm, Schedule
 from harness.drafts import DraftScript
 from harness.scope import Scope
+from harness.suites.batch import STOPPED, with_stops
 from harness.suites.contract import Case, Suite
 from harness.suites.split import even_split, split_settings
 from strata.batch.settings import WINDOW_ROWS
@@ -31,6 +33,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
             _case(scope, f"ragged-{n}-slots", max(2, WINDOW_ROWS // n), "ragged", BOTH + ("windows_with_company",), n, ("poison",))
             for n in ([slots] if slots else (2, 4))
         ),
+        _stops(scope),
         _widths(scope, slots or 4),
         *([] if scope.options.layer_split else [_over_stages(scope)]),
     )
@@ -41,6 +44,12 @@ def _case(scope: Scope, name: str, width: int, pattern: str, features, slots: in
     arm = Arm(name, scope.settings(batch=slots), drafts=drafts, stresses=stresses)
     work = scope.workload(ITEMS, all_at_level_2=pattern in ("mixed", "ragged"))
     return Case(name, work, Arm("plain", scope.settings(), alone=True), arm, features)
+
+
+def _stops(scope: Scope) -> Case:
+    """Stop tokens among right drafts: what stands behind one in its window is not looked at."""
+    case = _case(scope, "stops-8", WINDOW_ROWS, "right", (OFFERED, ACCEPTED, STOPPED))
+    return replace(case, workload=with_stops(case.workload, scope))
 
 
 def _widths(scope: Scope, slots: int) -> Case:

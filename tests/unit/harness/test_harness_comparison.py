@@ -1,5 +1,7 @@
 """Comparison finds every kind of difference, names the first one of each request, and counts what it compared."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.comparison import compare
@@ -26,6 +28,12 @@ def test_equal_tokens_with_other_bits_differ_at_the_first_such_row():
     difference = only(SAME, answer([5, 6, 7], ["d5", "x", "y"]))
     assert (difference.kind, difference.row.index, difference.row.position, difference.token) == ("logits", 1, 10, None)
     assert (difference.row.left.digest, difference.row.right.digest) == ("d6", "x")
+
+
+def test_equal_rows_of_which_other_log_probabilities_are_told_differ():
+    told = [replace(SAME, emitted=(replace(SAME.emitted[0], logprob=value, alternatives=((5, value),)), *SAME.emitted[1:])) for value in (-0.5, -0.25)]
+    assert only(*told).kind == "logprobs"
+    assert compare(told[:1], told[:1], ["chat-0"]).is_exact
 
 
 def test_rows_behind_other_bits_are_still_compared_while_tokens_are_equal():

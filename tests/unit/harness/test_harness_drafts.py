@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.drafts import PATTERNS, DraftScript
+from harness.drafts import BEHIND_THE_END, PATTERNS, DraftScript
 from strata.errors import UsageError
 
 ANSWER = list(range(100, 140))
@@ -45,10 +45,10 @@ def test_mixed_drafts_depend_on_the_seed_and_on_nothing_else():
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_drafts_end_with_the_reference_answer_and_stay_in_the_vocabulary(pattern):
+def test_drafts_go_on_behind_the_reference_answer_and_stay_in_the_vocabulary(pattern):
     propose = DraftScript(8, pattern).source(0, ANSWER, VOCABULARY)
     drafts = propose(ANSWER[:-2])
-    assert len(drafts) == 2
+    assert len(drafts) == 7 and BEHIND_THE_END in drafts[2:]
     assert all(0 <= draft < VOCABULARY for draft in drafts)
 
 

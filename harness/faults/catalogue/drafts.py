@@ -5,6 +5,7 @@ against in slots, and the reference's drafts.  Does not know: checks.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,9 +13,11 @@ from harness.faults.fault import ALL, SOME, Fault
 from harness.faults.hooks import wrap
 from strata.batch.engine import Engine
 from strata.host.drafts import HostDrafts
-from strata.rows import Window
+from strata.rows import KeptRows, Window
 
 KIND = "draft state"
+OLD_CELLS = 8
+"""Cells of the session before that a fault leaves at most: some, and never more than the slot has room for."""
 CHUNKS = ("proposals/chunks", "proposals/slots")
 SLOTS = ("proposals/slots", "proposals/chunks")
 TRUTH = ("proposals/reference",)
@@ -60,16 +63,18 @@ def _previous_chunk(layer: HostDrafts) -> None:
     _holding(layer, change)
 
 
+def _building(layer: HostDrafts, change: Callable[[KeptRows], KeptRows]) -> None:
+    wrap(layer, "build", lambda build: lambda parts: build([change(part) for part in parts]))
+
+
 def _short_chunk(layer: HostDrafts) -> None:
-    def make(build: Callable) -> Callable:
-        def built(window: Window, kept: np.ndarray, next_tokens) -> None:
-            is_chunk = window.keep and window.n_rows > 1 and window.positions[0] > 0
-            short = kept - 1 if is_chunk else kept
-            build(window, short, [tokens[: int(n)] for tokens, n in zip(next_tokens, short, strict=True)])
+    def change(part: KeptRows) -> KeptRows:
+        window = part.window
+        if not window.keep or window.n_rows == 1 or window.positions[0] == 0:
+            return part
+        return replace(part, kept=part.kept - 1, next_tokens=tuple(tokens[:-1] for tokens in part.next_tokens))
 
-        return built
-
-    wrap(layer, "build", make)
+    _building(layer, change)
 
 
 def _neighbours_row(layer: HostDrafts) -> None:
@@ -77,18 +82,13 @@ def _neighbours_row(layer: HostDrafts) -> None:
 
 
 def _neighbours_token(layer: HostDrafts) -> None:
-    def make(build: Callable) -> Callable:
-        def built(window: Window, kept: np.ndarray, next_tokens) -> None:
-            tokens = [list(given) for given in next_tokens]
-            if len(tokens) > 1 and all(tokens):
-                firsts = [given[0] for given in tokens]
-                for given, first in zip(tokens, [*firsts[1:], firsts[0]], strict=True):
-                    given[0] = first
-            build(window, kept, tokens)
+    def change(part: KeptRows) -> KeptRows:
+        if len(part.next_tokens) < 2 or not all(part.next_tokens):
+            return part
+        firsts = [tokens[0] for tokens in part.next_tokens]
+        return replace(part, next_tokens=tuple((first, *tokens[1:]) for first, tokens in zip([*firsts[1:], firsts[0]], part.next_tokens, strict=True)))
 
-        return built
-
-    wrap(layer, "build", make)
+    _building(layer, change)
 
 
 def _not_cleared(layer: HostDrafts) -> None:
@@ -96,7 +96,7 @@ def _not_cleared(layer: HostDrafts) -> None:
         def cleared(slot: int) -> None:
             count = layer.cells.counts[slot]
             clear(slot)
-            layer.cells.counts[slot] = count
+            layer.cells.counts[slot] = min(count, OLD_CELLS)
 
         return cleared
 
@@ -105,10 +105,11 @@ def _not_cleared(layer: HostDrafts) -> None:
 
 def _chain_kept(layer: HostDrafts) -> None:
     def make(build: Callable) -> Callable:
-        def built(window: Window, kept: np.ndarray, next_tokens) -> None:
-            build(window, kept, next_tokens)
-            if len(window.segments) > 1:
-                layer.cells.counts[window.segment_slot] += 1
+        def built(parts) -> None:
+            build(parts)
+            for part in parts:
+                if len(part.window.segments) > 1:
+                    layer.cells.counts[part.window.segment_slot] += 1
 
         return built
 

@@ -58,6 +58,7 @@ def _silent_requests() -> list[Fault]:
         Fault("off-right-drafts", VACUOUS, "drafts", "no draft is ever right", ("window/right-8",), lambda engine: on_requests(engine, wrong_drafts)),
         Fault("off-wide-windows", VACUOUS, "drafts", "windows have room for the fed token only", ("window/width-8",), changing(window_rows=1)),
         Fault("off-late", VACUOUS, "arrivals", "everybody arrives at once", ("batch/late-8",), changing(arrive_after=0)),
+        Fault("off-stops", VACUOUS, "stop tokens", "stop tokens are never honoured", ("batch/stops-4",), changing(stop_tokens=frozenset())),
         Fault("off-decoding", VACUOUS, "lengths", "every request ends with its first token", ("batch/slots-2",), at_once),
         Fault("off-counters", VACUOUS, "counters", "counters are cleared before anybody reads them", ("batch/slots-2",), _dead_counters),
         Fault("off-roll-back", VACUOUS, "counters", "windows that rolled back are not counted", ("window/wrong-8",), _uncounted("rolled_back_windows")),

@@ -56,6 +56,7 @@ def _streams() -> list[Fault]:
         Fault("streams-old-text", STREAMS, "a conversation's text", "who joins late goes on with the latest token of another conversation", ("batch/slots-2", "batch/late-4"), _entering(_old_text)),
         Fault("streams-shared-list", STREAMS, "emitted tokens", "who enters a slot that was used goes on in the list of tokens of the one before", ("batch/slots-2", "batch/late-4"), _shared_list),
         Fault("streams-neighbours-token", STREAMS, "fed token", "in company, the fed token is that of another conversation now and then", COMPANY, _entering(_feeds_other)),
+        Fault("streams-logprobs", STREAMS, "log probabilities", "in company, log probabilities are those of the row before", ("sampled/slots-4", "batch-mtp/sampled-4"), _entering(_old_logprobs)),
     ]
 
 
@@ -102,6 +103,21 @@ def _feeds_other(run: Run, conversation: Conversation) -> None:
         return segment
 
     wrap(conversation, "next_segment", make)
+
+
+def _old_logprobs(run: Run, conversation: Conversation) -> None:
+    before: list = []
+
+    def make(choose: Callable) -> Callable:
+        def chosen(*arguments):
+            choice = choose(*arguments)
+            told = before[0] if before and _others(run, conversation) else choice
+            before[:] = [choice]
+            return replace(choice, logprob=told.logprob, alternatives=told.alternatives)
+
+        return chosen
+
+    wrap(conversation, "_choose", make)
 
 
 # ---- seed plumbing

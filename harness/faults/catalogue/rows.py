@@ -37,7 +37,21 @@ def _thresholds() -> list[Fault]:
         _ulp(THRESHOLD, f"threshold-{n}-rows-{point}", Where(point, layer, min_rows=n), f"another path from {n} rows on", CHUNKS)
         for point, layer, n in (("gdn.qkv", 6, 2), ("moe.shared", 3, 4), ("qsa.output", 11, 8), ("ngram.gate", 1, 9), ("moe.mixed", 7, 16))
     ]
-    return company + rows
+    far = _when_company("threshold-company-64-cells", Where("qsa.attended", 7), _is_past_a_split, "in company, splits of more than 64 cells merge in another order", ("deep batch/slots-2",))
+    eighth = _when_company("threshold-slot-7", Where("moe.output", 4), _has_slot_7, "a window with slot 7 takes another path", ("batch/slots-8",))
+    return [*company, *rows, far, eighth]
+
+
+def _is_past_a_split(window: Window) -> bool:
+    return has_company(window) and int(window.positions.max()) >= 64
+
+
+def _has_slot_7(window: Window) -> bool:
+    return has_company(window) and 7 in window.segment_slot
+
+
+def _when_company(name: str, where: Where, when: Callable[[Window], bool], words: str, seen_by: tuple[str, ...]) -> Fault:
+    return replace(_when(name, where, when, words, seen_by), kind=THRESHOLD)
 
 
 def _widths() -> list[Fault]:
@@ -50,7 +64,26 @@ def _widths() -> list[Fault]:
         for point, layer in (("qsa.q", 3), ("moe.hidden", 10), ("gdn.output", 8))
     ]
     exactly = _when("width-4-logits", Where("logits", -1), _is_four_rows, "windows of four rows take another path, at the head", VERIFY)
-    return [*verify, *lone, exactly]
+    return [*verify, *lone, exactly, _short_history()]
+
+
+def _short_history() -> Fault:
+    """A window of one row leaves a history of one token."""
+
+    def plant(engine: Engine) -> None:
+        for stage in engine.stages:
+            wrap(stage.executor, "_keep_ngrams", lambda keep, executor=stage.executor: _forgetting(keep, executor))
+
+    words = "a segment of which one row is kept forgets the token before it"
+    return Fault("width-history", WIDTH, "token history of the n-gram layer", words, ("window/right-8", "chunks/size-7"), plant)
+
+
+def _forgetting(keep: Callable, executor):
+    def kept_rows(window: Window, layer: int, rows: np.ndarray, kept: np.ndarray) -> None:
+        keep(window, layer, rows, kept)
+        executor.ngrams[layer].tokens[window.segment_slot[kept == 1], 1] = -1
+
+    return kept_rows
 
 
 def _is_four_rows(window: Window) -> bool:

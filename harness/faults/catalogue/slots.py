@@ -11,9 +11,11 @@ import numpy as np
 from harness.faults.catalogue.accept import PARTS, Part
 from harness.faults.catalogue.stages import replay
 from harness.faults.fault import Fault
-from harness.faults.hooks import on_end, on_logits, wrap
+from harness.faults.hooks import on_conversation, on_end, on_logits, wrap
 from harness.faults.when import has_company
+from strata.batch.conversation import Conversation
 from strata.batch.engine import Engine
+from strata.batch.run import Run
 from strata.rows import Window
 
 STALE, REUSE, ENDS = "stale address", "slot reuse", "early end"
@@ -187,7 +189,38 @@ def _by_halves(clear: Callable, executor):
 
 
 def _ends() -> list[Fault]:
-    return [_rolled_logits(), *_at_end(), _wrong_stride()]
+    return [_rolled_logits(), *_at_end(), _wrong_stride(), *_stops()]
+
+
+def _stops() -> list[Fault]:
+    def ignored(run: Run, conversation: Conversation) -> None:
+        if any(c is not None and c is not conversation for c in run.slots):
+            conversation.request = replace(conversation.request, stop_tokens=frozenset())
+
+    def passed(run: Run, conversation: Conversation) -> None:
+        wrap(conversation, "take_window", lambda take: _past_stops(take, conversation))
+
+    return [
+        Fault("end-stop-ignored", ENDS, "stop tokens", "who joins others does not end at a stop token", ("batch/stops-4",), lambda engine: on_conversation(engine, ignored)),
+        Fault("end-stop-passed", ENDS, "stop tokens", "drafts behind an accepted stop token are emitted too", ("window/stops-8",), lambda engine: on_conversation(engine, passed)),
+    ]
+
+
+def _past_stops(take: Callable, conversation):
+    """Stop tokens are looked at when the window's drafts have been taken."""
+
+    def taken(logits: np.ndarray, drafts: tuple[int, ...]):
+        request = conversation.request
+        if not drafts:
+            return take(logits, drafts)
+        conversation.request = replace(request, stop_tokens=frozenset())
+        kept = take(logits, drafts)
+        conversation.request = request
+        if not conversation.finish and any(e.pick in request.stop_tokens for e in conversation.emitted):
+            conversation.finish = "stop"
+        return kept
+
+    return taken
 
 
 def _has_hole(window: Window) -> bool:

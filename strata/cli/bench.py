@@ -1,29 +1,31 @@
 """`strata bench`: `host` is how fast one conversation is on this machine's CPU, beside the floor that memory sets; `drafts`
-is what drafts are worth (`strata.cli.bench_drafts`)."""
+is what drafts are worth (`strata.cli.bench_drafts`); `pool` is the CPU pool's row kernels (`strata.cli.bench_pool`)."""
 
 import argparse
 import json
 from dataclasses import asdict
 
-from strata.cli import bench_drafts
+from strata.cli import bench_drafts, bench_pool
 from strata.cli.engine_flags import add_engine_flags, settings_of
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
 SUMMARY = (
     "Measure speed: `host` is solo decoding and prompt reading on the CPU, with the floor of memory beside it; "
-    "`drafts` is decoding with drafts against without, by kind of prompt."
+    "`drafts` is decoding with drafts against without, by kind of prompt; `pool` is the CPU pool's row kernels, by weight "
+    "format, beside the bandwidth of memory."
 )
-USAGE = "host|drafts [options]"
-TARGETS = {"decode": 60, "read": 250}
+USAGE = "host|drafts|pool [options]"
+TARGETS = {"decode": 150, "read": 700}
 """Tokens per second that two cores with AVX2 should reach on the shipped model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("host", "drafts"), help="what to measure")
+    parser.add_argument("what", choices=("host", "drafts", "pool"), help="what to measure")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds after one to warm up (default: 5)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     bench_drafts.add_arguments(parser)
+    bench_pool.add_arguments(parser)
     add_engine_flags(parser)
 
 
@@ -31,7 +33,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command; the speed does not change the exit code."""
     if options.rounds < 1:
         raise UsageError(f"rounds={options.rounds}", "nothing would be measured", "use 1 or more")
-    return bench_drafts.execute(options) if options.what == "drafts" else _execute_host(options)
+    return {"host": _execute_host, "drafts": bench_drafts.execute, "pool": bench_pool.execute}[options.what](options)
 
 
 def _execute_host(options: argparse.Namespace) -> int:

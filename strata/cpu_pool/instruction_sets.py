@@ -1,6 +1,7 @@
 """Which vector instructions this process uses, and the byte products they bring.
 
-    vnni     AVX-512 VNNI with 256-bit vectors, or AVX-VNNI: four byte products are added to a word at once
+    avx512   AVX-512 VNNI: four byte products are added to a word at once
+    vnni     AVX-VNNI: the same on 256 bits only
     avx2     AVX2, FMA and F16C: byte products meet in 16-bit sums first
     plain    anything else: no byte products here; the plain loops of `strata.host.products` are used instead
 
@@ -15,23 +16,28 @@ from functools import cache
 
 from numba.core.registry import cpu_target
 
-from strata.cpu_pool import products_avx2, products_vnni
+from strata.cpu_pool import products_avx2, products_avx512, products_vnni
 from strata.errors import UsageError
 
 PLAIN = "plain"
 AVX2_FEATURES = frozenset({"avx2", "fma", "f16c"})
-VNNI_FEATURES = (frozenset({"avx512vnni", "avx512vl"}), frozenset({"avxvnni"}))
-_MODULES = {"vnni": products_vnni, "avx2": products_avx2}
+_SETS = (
+    ("avx512", AVX2_FEATURES | {"avx512f", "avx512vl", "avx512vnni"}, products_avx512),
+    ("vnni", AVX2_FEATURES | {"avxvnni"}, products_vnni),
+    ("avx2", AVX2_FEATURES, products_avx2),
+)
+"""Names, features that are needed, modules; the best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByteProducts:
-    """Sums of sixteen byte products in each lane, for four vectors of weight words w0 .. w3 and the 128 bytes at `at`:
+    """Sums of sixteen byte products in each lane: of four vectors of weight words with the 128 bytes of codes at an address.
 
-        helper(total, w0, w1, w2, w3, at) = total + sum of w[j][i] * x[j][i],  j, i = 0..3,  x int8 in -127..127
+        one(total, w0, w1, w2, w3, page)                 total + sum of w[j][i] * x[j][i],  j, i = 0..3,  x int8 in -127..127
+        four(a, b, c, d, weights, p, q, r, s)            the same for the 128 bytes at `weights` with four pages' codes
 
-    `small(largest)` makes the helper for unsigned weights of at most `largest` <= 127.  `signed()` makes one for int8
-    weights, -128 included; its result is too large by `signed_bias` * (sum of x), which the caller takes off.
+    `small(largest)` makes this pair of helpers for unsigned weights of at most `largest` <= 127.  `signed()` makes one for
+    int8 weights, -128 included; its results are too large by `signed_bias` * (sum of x), which the caller takes off.
     """
 
     name: str
@@ -46,23 +52,22 @@ def compiled_features() -> frozenset[str]:
     return frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
 
 
-def best_set(features: frozenset[str]) -> str:
-    """Return the name of the best instruction set for a CPU with these features."""
-    if not features >= AVX2_FEATURES:
-        return PLAIN
-    return "vnni" if any(features >= needed for needed in VNNI_FEATURES) else "avx2"
+def sets_for(features: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the sets that a CPU with these features can run, the best first; `plain` is always the last."""
+    return (*(name for name, needed, _ in _SETS if features >= needed), PLAIN)
 
 
 @cache
 def instruction_set() -> str:
     """Return the set that this process uses."""
-    return best_set(compiled_features())
+    return sets_for(compiled_features())[0]
 
 
 @cache
 def byte_products(name: str) -> ByteProducts:
     """Return the byte products of a set; raises UsageError for one that has none."""
-    if name not in _MODULES:
-        raise UsageError(f"instructions={name}", "there are no byte products for it", f"use one of {', '.join(_MODULES)}")
-    module = _MODULES[name]
+    modules = {known: module for known, _, module in _SETS}
+    if name not in modules:
+        raise UsageError(f"instructions={name}", "there are no byte products for it", f"use one of {', '.join(modules)}")
+    module = modules[name]
     return ByteProducts(name, cache(module.small), cache(module.signed), module.SIGNED_BIAS)

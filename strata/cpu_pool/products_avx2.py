@@ -50,40 +50,63 @@ def _turned(builder, x, w):
     return builder.bitcast(vector_intrinsic(builder, "llvm.x86.avx2.psign.b", BYTES, operands), WORD_LANES)
 
 
-def small(largest: int):
-    """Return the helper for unsigned weights of at most `largest`: 4, 2 or 1 vectors share a widening."""
-    n_shared = LARGEST_SHORT // (2 * largest * LARGEST_ACTIVATION)
+def _build_small(n_shared):
+    """Compile the helpers for weights of which `n_shared` vectors' pairs fit 16 bits: 1, 2 or 4."""
 
     @jit
-    def add_four(total, w0, w1, w2, w3, at):
-        first = _add_shorts(_pairs(w0, load(at)), _pairs(w1, load(at + 32)))
-        return _add_widened(total, _add_shorts(first, _add_shorts(_pairs(w2, load(at + 64)), _pairs(w3, load(at + 96)))))
+    def shared(w, x, at):
+        """Sums of the pairs of two vectors."""
+        return _add_shorts(_pairs(w, load(at)), _pairs(x, load(at + 32)))
 
     @jit
-    def add_two(total, w0, w1, w2, w3, at):
-        total = _add_widened(total, _add_shorts(_pairs(w0, load(at)), _pairs(w1, load(at + 32))))
-        return _add_widened(total, _add_shorts(_pairs(w2, load(at + 64)), _pairs(w3, load(at + 96))))
-
-    @jit
-    def add_each(total, w0, w1, w2, w3, at):
+    def one(total, w0, w1, w2, w3, at):
+        if n_shared == 4:
+            return _add_widened(total, _add_shorts(shared(w0, w1, at), shared(w2, w3, at + 64)))
+        if n_shared == 2:
+            return _add_widened(_add_widened(total, shared(w0, w1, at)), shared(w2, w3, at + 64))
         total = _add_widened(_add_widened(total, _pairs(w0, load(at))), _pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, _pairs(w2, load(at + 64))), _pairs(w3, load(at + 96)))
 
-    if n_shared >= 4:
-        return add_four
-    return add_two if n_shared >= 2 else add_each
+    @jit
+    def four(a, b, c, d, weights, p, q, r, s):
+        for at in range(0, 128, 32 * n_shared):
+            w = load(weights + at)
+            e, f, g, h = _pairs(w, load(p + at)), _pairs(w, load(q + at)), _pairs(w, load(r + at)), _pairs(w, load(s + at))
+            for more in range(at + 32, at + 32 * n_shared, 32):
+                w = load(weights + more)
+                e, f = _add_shorts(e, _pairs(w, load(p + more))), _add_shorts(f, _pairs(w, load(q + more)))
+                g, h = _add_shorts(g, _pairs(w, load(r + more))), _add_shorts(h, _pairs(w, load(s + more)))
+            a, b, c, d = _add_widened(a, e), _add_widened(b, f), _add_widened(c, g), _add_widened(d, h)
+        return a, b, c, d
+
+    return one, four
+
+
+def small(largest: int):
+    """Return the helpers for unsigned weights of at most `largest`."""
+    n_fitting = LARGEST_SHORT // (2 * largest * LARGEST_ACTIVATION)
+    return _build_small(4 if n_fitting >= 4 else 2 if n_fitting >= 2 else 1)
 
 
 def signed():
-    """Return the helper for int8 weights."""
+    """Return the helpers for int8 weights."""
 
     @jit
     def pairs(w, x):
         return _pairs(_magnitudes(w), _turned(x, w))
 
     @jit
-    def add_signed(total, w0, w1, w2, w3, at):
+    def one(total, w0, w1, w2, w3, at):
         total = _add_widened(_add_widened(total, pairs(w0, load(at))), pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, pairs(w2, load(at + 64))), pairs(w3, load(at + 96)))
 
-    return add_signed
+    @jit
+    def four(a, b, c, d, weights, p, q, r, s):
+        for at in range(0, 128, 32):
+            w = load(weights + at)
+            m = _magnitudes(w)
+            a, b = _add_widened(a, _pairs(m, _turned(load(p + at), w))), _add_widened(b, _pairs(m, _turned(load(q + at), w)))
+            c, d = _add_widened(c, _pairs(m, _turned(load(r + at), w))), _add_widened(d, _pairs(m, _turned(load(s + at), w)))
+        return a, b, c, d
+
+    return one, four

@@ -18,21 +18,38 @@ def _add_products(builder, total, w, x):
 
 
 @jit
-def _add_sixteen(total, w0, w1, w2, w3, at):
+def _add_one(total, w0, w1, w2, w3, at):
     total = _add_products(_add_products(total, w0, load(at)), w1, load(at + 32))
     return _add_products(_add_products(total, w2, load(at + 64)), w3, load(at + 96))
 
 
+@jit
+def _add_four(a, b, c, d, weights, p, q, r, s):
+    for at in range(0, 128, 32):
+        w = load(weights + at)
+        a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
+        c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))
+    return a, b, c, d
+
+
 def small(largest: int):
-    """Return the helper for unsigned weights: any byte will do."""
-    return _add_sixteen
+    """Return the helpers for unsigned weights: any byte will do."""
+    return _add_one, _add_four
 
 
 def signed():
-    """Return the helper for int8 weights: w + 128 is unsigned."""
+    """Return the helpers for int8 weights: w + 128 is unsigned."""
 
     @jit
-    def add_signed(total, w0, w1, w2, w3, at):
-        return _add_sixteen(total, w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS, at)
+    def one(total, w0, w1, w2, w3, at):
+        return _add_one(total, w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS, at)
 
-    return add_signed
+    @jit
+    def four(a, b, c, d, weights, p, q, r, s):
+        for at in range(0, 128, 32):
+            w = load(weights + at) ^ TOP_BITS
+            a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
+            c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))
+        return a, b, c, d
+
+    return one, four

@@ -1,8 +1,8 @@
 """Products of quantised weight rows with coded activation rows, in vectors, at the speed of memory.
 
 The kernel does what `strata.host.products.coded_product` does, bit by bit, with pages (`pages`) in place of code rows.
-An expert with one entry unpacks an octet, meets the page, and forgets it: all in registers.  An expert with several unpacks
-a tile of its rows once; each octet of the tile then meets the pages of four entries at a time.  The last ones of a count
+An expert with one entry or two unpacks an octet, meets the pages, and forgets it: all in registers.  An expert with more
+unpacks a tile of its rows once; each octet of the tile then meets the pages of four entries at a time.  The last ones of a count
 that four does not divide are taken twice, which writes the same value twice.  Work is split over (expert, output row).
 
 Weights are asked for `AHEAD_BYTES` before they are needed; the rows of a tile are few where entries are, so that memory
@@ -23,7 +23,7 @@ from strata.cpu_pool.octets.contract import OCTET_WEIGHTS, octet_bytes
 from strata.cpu_pool.octets.endings import build_unpack_end
 from strata.cpu_pool.octets.table import octet_reader
 from strata.cpu_pool.pages import LINE_BYTES, PAGE_BYTES, first_line, row_bytes_of
-from strata.cpu_pool.tiles import UNPACKED_BYTES, keep_octet, kept_octet
+from strata.cpu_pool.tiles import UNPACKED_BYTES, keep_octet
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 from strata.numerics.cpu import jit, kernel
@@ -36,7 +36,7 @@ GRAIN_PRODUCTS = 131072
 
 
 def _build_row_readers(form, reader, meet):
-    """Compile the two ways through a weight row: `one_product(at, row, page)` and `unpack_row(at, row, to)`.
+    """Compile the ways through a weight row: `one_product(at, row, page)`, `two_products(at, row, p0, p1)`, `unpack_row(at, row, to)`.
 
     row: (whole octets, bytes behind them, address behind the tensor, address of a spare octet); at, page, to: addresses.
     """
@@ -62,6 +62,21 @@ def _build_row_readers(form, reader, meet):
         return sum_lanes(lanes)
 
     @jit
+    def two_products(at, row, p0, p1):
+        n_octets, n_rest_bytes, end, spare = row
+        a = b = splat_float(ZERO)
+        for _ in range(n_octets):
+            octet = unpack_soon(at)
+            a, b = meet(octet, p0, a), meet(octet, p1, b)
+            at += step
+            p0 += PAGE_BYTES
+            p1 += PAGE_BYTES
+        if can_end_inside and n_rest_bytes:
+            octet = unpack_end(at, n_rest_bytes, end, spare)
+            a, b = meet(octet, p0, a), meet(octet, p1, b)
+        return sum_lanes(a), sum_lanes(b)
+
+    @jit
     def unpack_row(at, row, to):
         n_octets, n_rest_bytes, end, spare = row
         for _ in range(n_octets):
@@ -71,19 +86,17 @@ def _build_row_readers(form, reader, meet):
         if can_end_inside and n_rest_bytes:
             keep_octet(unpack_end(at, n_rest_bytes, end, spare), to)
 
-    return one_product, unpack_row
+    return one_product, two_products, unpack_row
 
 
-def _build_four_products(meet):
-    """Compile `four_products(unpacked, row_bytes, p0, p1, p2, p3)`: an unpacked row with the pages of four rows."""
+def _build_four_products(meet_four):
+    """Compile `four_products(unpacked, row_bytes, p, q, r, s)`: an unpacked row with the pages of four rows."""
 
     @jit
-    def four_products(unpacked, row_bytes, p0, p1, p2, p3):
+    def four_products(unpacked, row_bytes, p, q, r, s):
         a = b = c = d = splat_float(ZERO)
         for at in range(0, row_bytes, PAGE_BYTES):
-            octet = kept_octet(unpacked + at)
-            a, b = meet(octet, p0 + at, a), meet(octet, p1 + at, b)
-            c, d = meet(octet, p2 + at, c), meet(octet, p3 + at, d)
+            a, b, c, d = meet_four(unpacked + at, p + at, q + at, r + at, s + at, a, b, c, d)
         return sum_lanes(a), sum_lanes(b), sum_lanes(c), sum_lanes(d)
 
     return four_products
@@ -108,9 +121,9 @@ def row_product(type_id: int, instructions: str):
     """
     form = FORMATS[type_id]
     reader, step = octet_reader(form.name), octet_bytes(form)
-    meet = build_meet(form, reader, byte_products(instructions))
-    one_product, unpack_row = _build_row_readers(form, reader, meet)
-    four_products = _build_four_products(meet)
+    meet, meet_four = build_meet(form, reader, byte_products(instructions))
+    one_product, two_products, unpack_row = _build_row_readers(form, reader, meet)
+    four_products = _build_four_products(meet_four)
 
     @jit
     def with_several(out, n, n_rows, first, last, at, row_bytes, row, tile, page_0, pages_bytes, entry_rows):
@@ -144,6 +157,10 @@ def row_product(type_id: int, instructions: str):
                 page = page_0 + entry_rows[first] * pages_bytes
                 for t in range(n_rows):
                     out[first, n + t] = one_product(at + t * row_bytes, row, page)
+            elif last - first == 2:
+                p0, p1 = page_0 + entry_rows[first] * pages_bytes, page_0 + entry_rows[first + 1] * pages_bytes
+                for t in range(n_rows):
+                    out[first, n + t], out[first + 1, n + t] = two_products(at + t * row_bytes, row, p0, p1)
             else:
                 with_several(out, n, n_rows, first, last, at, row_bytes, row, tile_0, page_0, pages_bytes, entry_rows)
             begin += n_rows

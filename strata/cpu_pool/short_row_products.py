@@ -68,7 +68,7 @@ def short_row_product(type_id: int, instructions: str):
     form = FORMATS[type_id]
     reader, step = octet_reader(form.name), octet_bytes(form)
     unpack, unpack_end = reader.unpack, build_unpack_end(form, reader)
-    meet = build_meet(form, reader, byte_products(instructions))
+    meet, _ = build_meet(form, reader, byte_products(instructions))
 
     @jit
     def meet_block(out, n, n_rows, first, last, at, row_bytes, n_groups, end, spare, spread, sums):

@@ -28,8 +28,6 @@ def keep_octet(octet, at):
 
 
 @jit
-def kept_octet(at):
-    """Return the unpacked octet at an address."""
-    low = load(at), load(at + 32), load(at + 64), load(at + 96)
-    words = low + (load(at + 128), load(at + 160), load(at + 192), load(at + 224))
-    return words, load_floats(at + 256), load(at + 288), load(at + 320), load_floats(at + 352)
+def kept_scales(at):
+    """Return d, s0, s1, offset of the unpacked octet at an address."""
+    return load_floats(at + 256), load(at + 288), load(at + 320), load_floats(at + 352)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cpu_pool.instruction_sets import PLAIN, best_set, compiled_features
+from strata.cpu_pool.instruction_sets import PLAIN, compiled_features, sets_for
 from strata.cpu_pool.pages import LINE_BYTES, buffer_words, encode_pages, pack_pages
 from strata.cpu_pool.row_kernels import vector_product
 from strata.cpu_pool.row_products import row_product
@@ -14,9 +14,10 @@ from strata.host.coding import encode
 from strata.host.products import coded_product
 from tests.unit.formats.blocks import n_halves, random_blocks, set_half
 
-BEST = best_set(compiled_features())
-SETS = {"vnni": ("vnni", "avx2"), "avx2": ("avx2",), PLAIN: ()}[BEST]
-"""Instruction sets that this CPU can run."""
+SETS = tuple(name for name in sets_for(compiled_features()) if name != PLAIN)
+"""Instruction sets that this CPU can run, the best first."""
+ENDS = (SETS[0], SETS[-1]) if len(SETS) > 1 else SETS
+"""The best and the least of them: tried with every format, those between with some."""
 
 ALL = tuple(FORMATS.values())
 GEOMETRIES = (32, 64, 96, 128, 256, 640, 2560)

@@ -6,7 +6,7 @@ import pytest
 from strata.cpu_pool.team import Team
 from strata.formats.table import by_name
 from tests.unit.cpu_pool.row_cases import (
-    ALL, GEOMETRIES, ROW_COUNTS, SETS, Weights, Work, dense, fits, long_row_products, packed, pages_of, plain_codes, plain_products, random_rows,
+    ALL, ENDS, GEOMETRIES, ROW_COUNTS, SETS, Weights, Work, dense, fits, long_row_products, packed, pages_of, plain_codes, plain_products, random_rows,
     random_weights, same_bits, vector_products,
 )
 from tests.unit.formats.blocks import n_halves, set_half
@@ -15,7 +15,7 @@ N_OUT = 19
 """Not a multiple of a tile's rows."""
 
 pytestmark = pytest.mark.skipif(not SETS, reason="this CPU has no AVX2: the plain loops are used")
-every_set = pytest.mark.parametrize("instructions", SETS)
+every_set = pytest.mark.parametrize("instructions", ENDS)
 every_format = pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 
 
@@ -38,6 +38,16 @@ def test_bits_are_those_of_the_plain_loops_at_every_row_count_and_geometry(form,
             if n_rows in (1, 5):
                 assert same_bits(long_row_products(instructions, control, weights, work, pages), expected), (n_in, n_rows)
     assert not same_bits(expected, plain_products(control, weights, work, plain_codes(control, x, 256))), "the comparison must see codes"
+
+
+@pytest.mark.parametrize("instructions", SETS[1:-1])
+@pytest.mark.parametrize("name", ["Q8_0", "Q5_1", "IQ2_XS"])
+def test_sets_between_the_best_and_the_least_compute_the_same_bits(name, instructions, control):
+    for n_in in (n for n in (64, 256, 640) if fits(by_name(name), n)):
+        weights, x = random_weights(by_name(name), n_in, N_OUT), random_rows(9, n_in)
+        for n_rows in (1, 9):
+            expected = plain_products(control, weights, dense(n_rows), plain_codes(control, x))
+            assert same_bits(vector_products(instructions, control, weights, dense(n_rows), pages_of(control, x)), expected)
 
 
 @every_set

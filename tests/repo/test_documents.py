@@ -6,6 +6,7 @@ import shlex
 import pytest
 
 from harness import fresh
+from harness.cli.main import build_parser as harness_parser
 from tests.repo.commands_page import PAGE, page
 from tests.repo.source import ROOT, modules
 
@@ -21,15 +22,22 @@ def readme_commands() -> list[str]:
     return [line.partition("#")[0].strip() for line in block[1].splitlines() if line.strip()]
 
 
-def ci_commands() -> list[str]:
-    """The commands that .ci/run takes as steps, without those that ask for more than README's install."""
+def ci_steps() -> list[str]:
+    """The commands that .ci/run takes as steps, in order."""
     lines = [line.strip() for line in CI.read_text(encoding="utf-8").splitlines()]
-    steps = [line.removeprefix("step ") for line in lines if line.startswith("step ")]
-    return [step for step in steps if "--with" not in step]
+    return [line.removeprefix("step ") for line in lines if line.startswith("step ")]
 
 
-def test_ci_runs_exactly_the_two_commands_of_the_readme():
-    assert ci_commands() == readme_commands() and len(ci_commands()) == 2
+def test_ci_begins_with_exactly_the_two_commands_of_the_readme():
+    assert ci_steps()[:2] == readme_commands() and len(readme_commands()) == 2
+
+
+def test_what_ci_runs_beside_them_needs_more_or_is_a_command_that_can_be_read():
+    for step in ci_steps()[2:]:
+        if not step.startswith(f"{FRESH}test --with "):
+            program, *arguments = shlex.split(step)
+            assert program == ".venv/bin/strata-harness"
+            harness_parser().parse_args(arguments)
 
 
 @pytest.mark.parametrize("command", readme_commands())

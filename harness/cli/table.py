@@ -19,6 +19,7 @@ COMMANDS = (
     Command("run", "Run suites and judge whether all arms give equal bits.", "harness.cli.run"),
     Command("record", "Make a golden file: token ids and hashes of every logit row.", "harness.cli.record"),
     Command("check", "Hold the model to golden files, and name the operation that changed.", "harness.cli.check"),
+    Command("compare", "Compare two golden files, or the results of two runs.", "harness.cli.compare"),
     Command("fuzz", "Run random plans until one differs, and shrink it.", "harness.cli.fuzz"),
     Command("locate", "Find the first operation whose inputs are equal and whose output differs.", "harness.cli.locate"),
     Command("mutate", "Plant faults, and see which of them the suites find.", "harness.cli.mutate"),

@@ -49,6 +49,7 @@ def solo_arms(settings: EngineSettings) -> dict[str, EngineSettings]:
     return {
         PLAIN: plain,
         "--mtp": replace(plain, mtp=True),
+        "--mtp --spec 8": replace(plain, mtp=True, spec=8),
         f"--suffix-draft {suffix}": replace(plain, suffix_draft=suffix, spec=8),
         f"--mtp --suffix-draft {suffix}": replace(plain, mtp=True, suffix_draft=suffix, spec=8),
     }

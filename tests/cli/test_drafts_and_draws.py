@@ -51,5 +51,5 @@ def test_the_bench_of_drafts_pairs_every_arm_with_none(tmp_path):
     for gains in tables.values():
         assert all(gain["ratio"]["median"] == 1 for gain in gains if gain["arm"] == "without drafts")
     solo = {(gain["arm"], gain["kind"]) for gain in tables["one request"]}
-    assert {("--mtp", kind) for kind in ("all", "a", "b")} <= solo and len({arm for arm, _ in solo}) == 4
+    assert {("--mtp", kind) for kind in ("all", "a", "b")} <= solo and len({arm for arm, _ in solo}) == 5
     assert "tokens/window" in strata("bench", "drafts", *flags).out

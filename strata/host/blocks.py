@@ -33,7 +33,7 @@ class HostBlocks(Taps):
 
     def rows_begin(self, n_rows: int) -> None:
         """Say how many rows the next blocks have; they are the window's own, in order."""
-        self.place = WHOLE
+        self._places_begin()
         self._spans = np.full(n_rows, CANONICAL_SPAN, np.int32)
 
     def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:

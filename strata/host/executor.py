@@ -14,7 +14,7 @@ from strata.host.device import HostDevice
 from strata.host.matrix import Activations
 from strata.host.placed import PlacedStage
 from strata.host.state import GdnState, NgramState, QsaState, clear, copy_slot, gdn_state, ngram_state, qsa_state, state_bytes
-from strata.host.taps import newest_first, oldest_first
+from strata.host.taps import cells_place, newest_first, oldest_first
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
@@ -223,11 +223,14 @@ class HostExecutor(HostBlocks):
         return y
 
     def _see_kv(self, moment: str, layer: int, cells: np.ndarray) -> None:
-        if self._details is not None:
-            state = self.state[layer]
-            for name, point in KV_POINTS[moment]:
-                if point in self.watched:
-                    self._see_cells(point, layer, getattr(state, name), self.window.slots, cells)
+        if self._details is None:
+            return
+        place, state = None, self.state[layer]
+        for name, point in KV_POINTS[moment]:
+            values = getattr(state, name)
+            if values.size and point in self.watched:
+                place = place or cells_place(self.context, self.window.slots, cells)
+                self._details(self.window, point, layer, values.reshape(self.n_slots * self.context, -1), place)
 
     def _select(self, layer: int, x: Activations) -> tuple[np.ndarray, np.ndarray]:
         w, c, placed, state = self.window, self.config, self.placed.of(layer).qsa.indexer, self.state[layer]

@@ -38,6 +38,11 @@ class Taps:
     _details: Observer | None = None
     """The observer, where more than outlines is watched."""
 
+    def _places_begin(self) -> None:
+        """Forget how the window before lay."""
+        self.place = WHOLE
+        self._tail_places: dict[tuple, Place] = {}
+
     @property
     def observe(self) -> Observer | None:
         """Who sees the points, None for nobody."""
@@ -90,27 +95,45 @@ class Taps:
     def _see_tail_read(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray) -> None:
         """Show tails [slots, lines, ...], line by line, as each segment's first row is about to read them; ages int32 [lines]."""
         if self._watches(point):
-            self._see_tail(point, layer, tail, ages, self.window, self.window.segment_slot, self.window.first)
+            key = ("read", id(ages))
+            if key not in self._tail_places:
+                self._tail_places[key] = _tail_place(ages, self.window.segment_slot, self.window.first)
+            self._details(self.window, point, layer, _flat(tail), self._tail_places[key])
 
     def _see_tail_stored(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray, window: Window, kept: np.ndarray) -> None:
         """Show tails [slots, lines, ...], line by line, as the last kept row of each segment left them."""
-        if self._watches(point):
-            self._see_tail(point, layer, tail, ages, window, *_last_kept(window, kept))
-
-    def _see_tail(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray, window: Window, slots: np.ndarray, rows: np.ndarray) -> None:
-        n_slots, n_lines = tail.shape[:2]
-        lines = (slots[:, None] * np.int32(n_lines) + np.arange(n_lines, dtype=np.int32)).reshape(-1)
-        place = Place(lines, rows.repeat(n_lines), ages if len(rows) == 1 else np.tile(ages, len(rows)))
-        self._details(window, point, layer, tail.reshape(n_slots * n_lines, -1), place)
+        if not self._watches(point):
+            return
+        if not window.keep:  # a commit, which another thread may be about
+            self._details(window, point, layer, _flat(tail), _tail_place(ages, *_last_kept(window, kept)))
+            return
+        key = ("stored", id(ages))
+        if key not in self._tail_places:
+            self._tail_places[key] = _tail_place(ages, *_last_kept(window, kept))
+        self._details(window, point, layer, _flat(tail), self._tail_places[key])
 
     def _see_cells(self, point: str, layer: int, state: np.ndarray, slots: np.ndarray, cells: np.ndarray, rows: np.ndarray | None = None) -> None:
         """Show the cells of state [slots, cells, ...] that rows write or read: cells [n] or [n, k] (negative: none)."""
-        if state.size and self._watches(point):
-            per_slot = state.shape[1]
-            start = slots * np.int32(per_slot)
-            lines = start + cells if cells.ndim == 1 else np.where(cells < 0, -1, start[:, None] + cells)
-            flat = state.reshape(-1, *state.shape[2:])
-            self._details(self.window, point, layer, flat, Place(lines.astype(np.int32, copy=False), rows, per_slot=per_slot))
+        if self._watches(point):
+            self._details(self.window, point, layer, _flat(state), cells_place(state.shape[1], slots, cells, rows))
+
+
+def cells_place(per_slot: int, slots: np.ndarray, cells: np.ndarray, rows: np.ndarray | None = None) -> Place:
+    """Return the place of cells [n] or [n, k] (negative: none) of slots [n], in state with per_slot cells a slot."""
+    start = slots * np.int32(per_slot)
+    lines = start + cells if cells.ndim == 1 else np.where(cells < 0, -1, start[:, None] + cells)
+    return Place(lines.astype(np.int32, copy=False), rows, per_slot=per_slot)
+
+
+def _tail_place(ages: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> Place:
+    n_lines = len(ages)
+    lines = (slots[:, None] * np.int32(n_lines) + np.arange(n_lines, dtype=np.int32)).reshape(-1)
+    return Place(lines, rows.repeat(n_lines), ages if len(rows) == 1 else np.tile(ages, len(rows)))
+
+
+def _flat(state: np.ndarray) -> np.ndarray:
+    """Return state [slots, lines, ...] as [slots * lines, values], where it lies."""
+    return state.reshape(state.shape[0] * state.shape[1], -1)
 
 
 def oldest_first(n_lines: int) -> np.ndarray:

@@ -20,15 +20,6 @@ FLOAT = (np.uint32(0x7FFFFFFF), np.uint32(0x7F800000), np.uint32(0x7FC00000))
 HALF = (np.uint32(0x7FFF), np.uint32(0x7C00), np.uint32(0x7E00))
 PLAIN = (np.uint32(0xFFFFFFFF), np.uint32(0xFFFFFFFF), np.uint32(0))
 """How NaN is folded: bits of the magnitude, the largest that is no NaN, and what every NaN becomes (plain: none is one)."""
-IS_PLAIN, IS_FLOAT, IS_HALF = 0, 1, 2
-KINDS = {
-    np.dtype(kind).char: (np.dtype(word), rule)
-    for kind, word, rule in (
-        (np.float32, np.uint32, IS_FLOAT), (np.uint16, np.uint16, IS_HALF), (np.int32, np.uint32, IS_PLAIN),
-        (np.int64, np.uint32, IS_PLAIN), (np.int8, np.uint8, IS_PLAIN),
-    )
-}
-"""By the character of a values' type: the type of its words, and which rule holds."""
 
 
 @jit
@@ -53,62 +44,72 @@ def hash_elements(words, rule, offset):
     return a, b
 
 
-@jit
-def rule_of(kind):
-    return FLOAT if kind == IS_FLOAT else (HALF if kind == IS_HALF else PLAIN)
+def _hashers(word, rule):
+    """Return the kernels for values whose elements are words of an unsigned type, under a rule for NaN.
+
+    rows(values [rows, n], out uint64 [rows, 2])
+    lines(values [m, n], lines int32 [rows, k], lengths int32 [rows], out): record i is values[lines[i, 0]], values[lines[i, 1]],
+    ... up to a negative line, cut at lengths[i] words
+    """
+
+    @kernel
+    def rows(values, out):
+        for row in range(values.shape[0]):
+            out[row, 0], out[row, 1] = hash_elements(values[row].view(word), rule, 0)
+
+    @kernel
+    def lines(values, lines, lengths, out):
+        for i in range(lines.shape[0]):
+            a = b = np.uint64(0)
+            at = 0
+            for j in range(lines.shape[1]):
+                if lines[i, j] < 0 or at >= lengths[i]:
+                    break
+                words = values[lines[i, j]].view(word)
+                left = lengths[i] - at
+                more_a, more_b = hash_elements(words[:left] if left < words.shape[0] else words, rule, at)
+                a, b, at = a + more_a, b + more_b, at + words.shape[0]
+            out[i, 0], out[i, 1] = a, b
+
+    return rows, lines
 
 
-@kernel
-def hash_rows(words, kind, out):
-    """Hash rows: words unsigned [rows, n]; out uint64 [rows, 2]."""
-    rule = rule_of(kind)
-    for row in range(words.shape[0]):
-        out[row, 0], out[row, 1] = hash_elements(words[row], rule, 0)
-
-
-@kernel
-def hash_lines(words, kind, lines, lengths, out):
-    """Hash records: record i is words[lines[i, 0]], words[lines[i, 1]], ... up to a negative line, cut at lengths[i] elements."""
-    n, rule = words.shape[1], rule_of(kind)
-    for i in range(lines.shape[0]):
-        a = b = np.uint64(0)
-        for j in range(lines.shape[1]):
-            left = lengths[i] - j * n
-            if lines[i, j] < 0 or left <= 0:
-                break
-            part = words[lines[i, j]] if left >= n else words[lines[i, j], :left]
-            more_a, more_b = hash_elements(part, rule, j * n)
-            a, b = a + more_a, b + more_b
-        out[i, 0], out[i, 1] = a, b
+HASHERS = {
+    np.dtype(kind).char: _hashers(word, rule)
+    for kind, word, rule in (
+        (np.float32, np.uint32, FLOAT), (np.uint16, np.uint16, HALF), (np.int32, np.uint32, PLAIN), (np.int64, np.uint32, PLAIN),
+        (np.int8, np.uint8, PLAIN),
+    )
+}
+"""The kernels by the character of a values' type; half bits lie in uint16."""
+ALL = 1 << 30
 
 
 def row_hashes(values: np.ndarray) -> np.ndarray:
     """Return uint64 [rows, 2] of values [rows, ...]; every row's trailing dimensions are flattened."""
-    word, kind = KINDS[values.dtype.char]
-    n_rows = values.shape[0]
-    out = np.empty((n_rows, 2), np.uint64)
-    hash_rows(np.ascontiguousarray(values).reshape(n_rows, -1).view(word), kind, out)
+    out = np.empty((values.shape[0], 2), np.uint64)
+    HASHERS[values.dtype.char][0](_table(values), out)
     return out
 
 
 def line_hashes(values: np.ndarray, lines: np.ndarray, lengths: np.ndarray | None = None) -> np.ndarray:
     """Return uint64 [n, 2] of the records at lines [n] or [n, k] of values; equal to `row_hashes` of the same elements.
 
-    A negative line ends a record; `lengths` int32 [n] says how many elements of a record count.
+    A negative line ends a record; `lengths` int32 [n] says how many words of a record count.
     """
-    words, kind = words_of(values)
-    table = lines if lines.ndim == 2 else lines[:, None]
+    n = lines.shape[0]
+    out = np.empty((n, 2), np.uint64)
     if lengths is None:
-        lengths = np.full(table.shape[0], table.shape[1] * words.shape[1], np.int32)
-    out = np.empty((table.shape[0], 2), np.uint64)
-    hash_lines(words, kind, table, lengths, out)
+        lengths = np.full(n, ALL, np.int32)
+    HASHERS[values.dtype.char][1](_table(values), lines if lines.ndim == 2 else lines[:, None], lengths, out)
     return out
 
 
-def words_of(values: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return (words unsigned [rows, n], the kind of rule) of float32, half bits in uint16, int8, int32 or int64 values."""
-    word, kind = KINDS[values.dtype.char]
-    return np.ascontiguousarray(values).reshape(values.shape[0], -1).view(word), kind
+def _table(values: np.ndarray) -> np.ndarray:
+    """Return values as [rows, n], in one piece."""
+    if values.ndim == 2 and values.flags.c_contiguous:
+        return values
+    return np.ascontiguousarray(values).reshape(values.shape[0], -1)
 
 
 def hex_of(pair: np.ndarray) -> str:

@@ -30,7 +30,7 @@ from strata.numerics.cpu import jit, kernel
 ZERO = np.float32(0.0)
 BLOCK_ENTRIES = 64
 """Entries whose spread pages are made at a time: they stay in a first-level cache."""
-GRAIN_PRODUCTS = 65536
+GRAIN_PRODUCTS = 131072
 repeat_lane, repeat_pair, repeat_quad = mover(*[0] * 8), mover(*[0, 1] * 4), mover(*[0, 1, 2, 3] * 2)
 
 

@@ -18,7 +18,7 @@ def planned(*flags):
 def test_the_plan_is_what_an_engine_takes():
     settings = EngineSettings(devices="host:64m,host:32m", layer_split=(5,), batch=4, context=512)
     with Engine(load_model(FIXTURE), settings) as engine:
-        taken = [stage.executor.device.taken for stage in engine.stages]
+        taken = [dict(stage.executor.device.taken) for stage in engine.stages]
     assert [device["purposes"] for device in planned(*SPLIT)["devices"]] == taken
 
 

@@ -47,12 +47,15 @@ class HostSpeed:
 
 def measure(engine: Engine, tokenizer: Tokenizer, n_rounds: int, tell: Callable[[str], None]) -> HostSpeed:
     """Measure `n_rounds` rounds after one that is thrown away; `tell` hears what is going on."""
+    device = engine.stages[0].executor.device
+    if device.kind != "host":
+        raise UsageError(f"devices={engine.settings.devices}", "this measures the CPU's threads", "use --devices host")
     n_most = engine.resolved.context - ROOM - 1
     n_prompt = min(N_PROMPT, n_most)
     if n_most < N_START + N_DECODED:
         raise UsageError(f"context={engine.resolved.context}", f"{N_START + N_DECODED + ROOM + 1} positions are needed", "use a larger --context")
     tokens = passage_of(tokenizer, n_prompt)
-    reader = MemoryReader(engine.stages[0].executor.device.team.control, buffer_bytes())
+    reader = MemoryReader(device.team.control, buffer_bytes())
     rounds = []
     for number in range(n_rounds + 1):
         tell(f"round {number} of {n_rounds}" if number else "warming up (minutes the first time)")

@@ -9,7 +9,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `mutate`."""
     parser.add_argument("--list", action="store_true", help="print the catalogue and plant nothing")
     parser.add_argument("--kind", metavar="KIND[,KIND..]", action="append", help="only faults of these kinds (repeatable)")
-    parser.add_argument("--name", metavar="NAME[,NAME..]", action="append", help="only these faults; `control` plants nothing and meets every check")
+    parser.add_argument(
+        "--name", metavar="NAME[,NAME..]", action="append", help="only these faults; `control` plants nothing and meets every check"
+    )
     parser.add_argument("--sample", metavar="N", help="draw N faults, the kinds in turn (default: all)")
     parser.add_argument("--seed", metavar="S", default="1", help="chooses the sample (default: 1)")
     parser.add_argument("--own", action="store_true", help="only the checks that should see a fault: no others for survivors")

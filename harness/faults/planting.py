@@ -16,6 +16,7 @@ from harness.workload import Workload
 from strata.batch.engine import Engine
 from strata.model.model import Model
 
+
 class PlantingRunner(Runner):
     """A runner with a fault; `clean` runs the left arms where the fault reaches one arm only."""
 

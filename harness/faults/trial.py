@@ -35,7 +35,9 @@ class UntrustedCheck(StrataError):
     """A check that convicts an engine without a fault: nothing that it says of faults counts."""
 
     def __init__(self, check: str, finding: Finding) -> None:
-        super().__init__(f"check {check}", f"it finds something where no fault is: {finding.detail}", "make the suites pass first: strata-harness run")
+        super().__init__(
+            f"check {check}", f"it finds something where no fault is: {finding.detail}", "make the suites pass first: strata-harness run"
+        )
 
 
 @dataclass(frozen=True, slots=True)

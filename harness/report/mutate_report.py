@@ -55,7 +55,9 @@ def kind_table(score: Score) -> Table:
     for kind, trials in score.by_kind().items():
         part = Score(trials)
         counts = part.by_evidence()
-        table.add_row(kind, str(len(trials)), str(part.n_killed), *(str(counts.get(evidence, "")) for evidence in EVIDENCE), f"{part.seconds:.1f}")
+        table.add_row(
+            kind, str(len(trials)), str(part.n_killed), *(str(counts.get(evidence, "")) for evidence in EVIDENCE), f"{part.seconds:.1f}"
+        )
     return table
 
 
@@ -98,9 +100,18 @@ def mutate_document(trials: Sequence[Trial], options: dict) -> dict:
 def _trial(trial: Trial) -> dict:
     fault = trial.fault
     return {
-        "name": fault.name, "kind": fault.kind, "site": fault.site, "words": fault.words, "reach": fault.reach,
-        "killed": trial.is_killed, "by": trial.finding.evidence, "check": trial.check, "detail": trial.finding.detail,
-        "ring": trial.ring, "checks": trial.n_checks, "seconds": round(trial.seconds, 2),
+        "name": fault.name,
+        "kind": fault.kind,
+        "site": fault.site,
+        "words": fault.words,
+        "reach": fault.reach,
+        "killed": trial.is_killed,
+        "by": trial.finding.evidence,
+        "check": trial.check,
+        "detail": trial.finding.detail,
+        "ring": trial.ring,
+        "checks": trial.n_checks,
+        "seconds": round(trial.seconds, 2),
     }
 
 

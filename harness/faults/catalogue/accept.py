@@ -91,7 +91,11 @@ def wrong_commit(executor: HostExecutor, part: Part, counts: CountsOf) -> None:
     def make(commit: Callable) -> Callable:
         def committed(window: Window, kept: np.ndarray) -> None:
             arrays = [array for state in (*executor.state.values(), *executor.ngrams.values()) for array in _moving(state)]
-            mine = [getattr(state, part.field) for state in (*executor.state.values(), *executor.ngrams.values()) if isinstance(state, part.owner)]
+            mine = [
+                getattr(state, part.field)
+                for state in (*executor.state.values(), *executor.ngrams.values())
+                if isinstance(state, part.owner)
+            ]
             before, pending = [array.copy() for array in arrays], executor._pending[window]
             commit(window, counts(window, kept))
             wrong = [array.copy() for array in mine]
@@ -160,7 +164,14 @@ def _unchecked() -> Fault:
 
         wrap(conversation, "take_window", make)
 
-    return Fault("accept-unchecked", KIND, "acceptance", "drafts are accepted without being compared with the picks", SEEN_BY, lambda engine: on_conversation(engine, change))
+    return Fault(
+        "accept-unchecked",
+        KIND,
+        "acceptance",
+        "drafts are accepted without being compared with the picks",
+        SEEN_BY,
+        lambda engine: on_conversation(engine, change),
+    )
 
 
 def _one_more() -> Fault:
@@ -178,7 +189,14 @@ def _one_more() -> Fault:
 
         wrap(conversation, "take_window", make)
 
-    return Fault("accept-rejected-fed", KIND, "acceptance", "the rejected draft is fed next instead of the pick", SEEN_BY, lambda engine: on_conversation(engine, change))
+    return Fault(
+        "accept-rejected-fed",
+        KIND,
+        "acceptance",
+        "the rejected draft is fed next instead of the pick",
+        SEEN_BY,
+        lambda engine: on_conversation(engine, change),
+    )
 
 
 def _reads_rejected() -> Fault:
@@ -208,7 +226,9 @@ def _reads_rejected() -> Fault:
         wrap(executor, "commit", make_commit)
         wrap(executor, "begin", lambda begin: make_begin(begin, executor))
 
-    return Fault("accept-rotation", KIND, "rotary positions", "after a rejected draft, rows are rotated one position too far", SEEN_BY, plant)
+    return Fault(
+        "accept-rotation", KIND, "rotary positions", "after a rejected draft, rows are rotated one position too far", SEEN_BY, plant
+    )
 
 
 def _late_cells() -> Fault:
@@ -234,7 +254,9 @@ def _rewrite_cells(executor: HostExecutor) -> None:
                 for state in executor.state.values() if n < len(segment.tokens) else ():
                     if isinstance(state, QsaState):
                         cell = segment.start + int(n)
-                        late.extend((array, segment.slot, cell, array[segment.slot, cell].copy()) for array in (state.k_codes, state.v_codes))
+                        late.extend(
+                            (array, segment.slot, cell, array[segment.slot, cell].copy()) for array in (state.k_codes, state.v_codes)
+                        )
 
         return committed
 

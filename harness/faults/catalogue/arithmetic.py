@@ -30,12 +30,28 @@ def layer_of(point: Point) -> int:
 
 
 def _in_one_arm(point: Point) -> Fault:
-    return Fault(f"ulp-{point.name}", KIND, _site(point), f"{point.words}: one unit in the last place, in one arm", _seen_by(point.name), _plant(point), reach=ONE)
+    return Fault(
+        f"ulp-{point.name}",
+        KIND,
+        _site(point),
+        f"{point.words}: one unit in the last place, in one arm",
+        _seen_by(point.name),
+        _plant(point),
+        reach=ONE,
+    )
 
 
 def _in_all(point: Point) -> Fault:
     seen_by = ("golden", "golden deep")
-    return Fault(f"ulp-all-{point.name}", KIND, _site(point), f"{point.words}: one unit in the last place, in all arms", seen_by, _plant(point), reach=ALL)
+    return Fault(
+        f"ulp-all-{point.name}",
+        KIND,
+        _site(point),
+        f"{point.words}: one unit in the last place, in all arms",
+        seen_by,
+        _plant(point),
+        reach=ALL,
+    )
 
 
 def _site(point: Point) -> str:
@@ -56,5 +72,3 @@ def _seen_by(name: str) -> tuple[str, ...]:
     if name.startswith("indexer"):
         return ("deep batch/slots-2", "ledger deep batch/slots-2")
     return ("batch/slots-2", "ledger batch/slots-2")
-
-

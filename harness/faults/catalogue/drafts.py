@@ -26,12 +26,30 @@ TRUTH = ("proposals/reference",)
 def faults() -> list[Fault]:
     """Return the faults."""
     return [
-        _of_layer("draft-previous-chunk", "rows handed over", "the first row of a chunk comes with the last residual of the chunk before", CHUNKS, _previous_chunk),
+        _of_layer(
+            "draft-previous-chunk",
+            "rows handed over",
+            "the first row of a chunk comes with the last residual of the chunk before",
+            CHUNKS,
+            _previous_chunk,
+        ),
         _of_layer("draft-short-chunk", "cells built", "the last cell of each chunk but the first is not built", CHUNKS, _short_chunk),
-        _of_layer("draft-neighbours-row", "rows handed over", "in company, slots get the residual of the slot beside", SLOTS, _neighbours_row),
-        _of_layer("draft-neighbours-token", "tokens behind rows", "in company, slots get the token of the slot beside", SLOTS, _neighbours_token),
-        _of_layer("draft-not-cleared", "cells of a new session", "a new session sees the cells of the one before in its slot", CHUNKS, _not_cleared),
-        _of_layer("draft-chain-kept", "chain cells", "cells of a chain are not forgotten when the next cells are built", SLOTS, _chain_kept),
+        _of_layer(
+            "draft-neighbours-row", "rows handed over", "in company, slots get the residual of the slot beside", SLOTS, _neighbours_row
+        ),
+        _of_layer(
+            "draft-neighbours-token", "tokens behind rows", "in company, slots get the token of the slot beside", SLOTS, _neighbours_token
+        ),
+        _of_layer(
+            "draft-not-cleared",
+            "cells of a new session",
+            "a new session sees the cells of the one before in its slot",
+            CHUNKS,
+            _not_cleared,
+        ),
+        _of_layer(
+            "draft-chain-kept", "chain cells", "cells of a chain are not forgotten when the next cells are built", SLOTS, _chain_kept
+        ),
         _of_layer("draft-tip-of-slot-0", "tips", "in company, every slot drafts from the streams of slot 0", SLOTS, _tip_of_slot_0),
         _of_layer("draft-all-rows", "rows handed over", "residuals are those of one row before", TRUTH, _one_row_before, ALL),
         _of_layer("draft-ids-shifted", "draft vocabulary", "drafts are the ids beside in the draft vocabulary", TRUTH, _ids_shifted, ALL),
@@ -86,7 +104,9 @@ def _neighbours_token(layer: HostDrafts) -> None:
         if len(part.next_tokens) < 2 or not all(part.next_tokens):
             return part
         firsts = [tokens[0] for tokens in part.next_tokens]
-        return replace(part, next_tokens=tuple((first, *tokens[1:]) for first, tokens in zip([*firsts[1:], firsts[0]], part.next_tokens, strict=True)))
+        return replace(
+            part, next_tokens=tuple((first, *tokens[1:]) for first, tokens in zip([*firsts[1:], firsts[0]], part.next_tokens, strict=True))
+        )
 
     _building(layer, change)
 

@@ -35,7 +35,9 @@ def _off() -> list[Fault]:
     return [
         _setting("off-slots", VACUOUS, "slots resolve to one", ("batch/slots-2", "batch/slots-8"), batch=1, batch_groups=1),
         _setting("off-groups", VACUOUS, "groups resolve to one", ("pipeline/pipelined-2x4",), batch_groups=1),
-        _setting("off-pipeline", VACUOUS, "groups take turns although they should be pipelined", ("pipeline/pipelined-2x4",), pipelined=False),
+        _setting(
+            "off-pipeline", VACUOUS, "groups take turns although they should be pipelined", ("pipeline/pipelined-2x4",), pipelined=False
+        ),
         _setting("off-split", VACUOUS, "all layers run on one device", ("split/2-stages-6",), **split),
         _setting("off-chunks", VACUOUS, "prompts are read whole", ("chunks/size-7",), prefill=0),
         _setting("off-draft-layer", VACUOUS, "the draft layer is never opened", ("proposals/chunks",), mtp=False, batch_mtp=False),
@@ -48,20 +50,39 @@ def _silent_requests() -> list[Fault]:
         return lambda engine: on_requests(engine, lambda requests: [replace(request, **changes) for request in requests])
 
     def wrong_drafts(requests: list[Request]) -> list[Request]:
-        return [request if request.drafts is None else replace(request, drafts=lambda emitted: [(emitted[-1] if emitted else 0) % 7] * 3) for request in requests]
+        return [
+            request if request.drafts is None else replace(request, drafts=lambda emitted: [(emitted[-1] if emitted else 0) % 7] * 3)
+            for request in requests
+        ]
 
     def at_once(engine: Engine) -> None:
         on_requests(engine, lambda requests: [replace(request, max_new=min(request.max_new, 1)) for request in requests])
 
     return [
         Fault("off-drafts", VACUOUS, "drafts", "drafts are never offered", ("window/width-4",), changing(drafts=None)),
-        Fault("off-right-drafts", VACUOUS, "drafts", "no draft is ever right", ("window/right-8",), lambda engine: on_requests(engine, wrong_drafts)),
-        Fault("off-wide-windows", VACUOUS, "drafts", "windows have room for the fed token only", ("window/width-8",), changing(window_rows=1)),
+        Fault(
+            "off-right-drafts",
+            VACUOUS,
+            "drafts",
+            "no draft is ever right",
+            ("window/right-8",),
+            lambda engine: on_requests(engine, wrong_drafts),
+        ),
+        Fault(
+            "off-wide-windows", VACUOUS, "drafts", "windows have room for the fed token only", ("window/width-8",), changing(window_rows=1)
+        ),
         Fault("off-late", VACUOUS, "arrivals", "everybody arrives at once", ("batch/late-8",), changing(arrive_after=0)),
         Fault("off-stops", VACUOUS, "stop tokens", "stop tokens are never honoured", ("batch/stops-4",), changing(stop_tokens=frozenset())),
         Fault("off-decoding", VACUOUS, "lengths", "every request ends with its first token", ("batch/slots-2",), at_once),
         Fault("off-counters", VACUOUS, "counters", "counters are cleared before anybody reads them", ("batch/slots-2",), _dead_counters),
-        Fault("off-roll-back", VACUOUS, "counters", "windows that rolled back are not counted", ("window/wrong-8",), _uncounted("rolled_back_windows")),
+        Fault(
+            "off-roll-back",
+            VACUOUS,
+            "counters",
+            "windows that rolled back are not counted",
+            ("window/wrong-8",),
+            _uncounted("rolled_back_windows"),
+        ),
         Fault("off-hand-offs", VACUOUS, "counters", "hand-offs are not counted", ("split/2-stages-6",), _uncounted("hand_offs")),
     ]
 
@@ -91,11 +112,39 @@ def _resolved() -> list[Fault]:
         _setting("resolved-wide", RESOLVED, "the rounding mode of every arm resolves to wide", ("oracle",), ALL, rounding="wide"),
         _setting("resolved-kv", RESOLVED, "the K/V format of every arm resolves to int8", ("golden",), ALL, kv="int8"),
         _kv_off(),
-        Fault("resolved-same-report", RESOLVED, "report of the settings in force", "both arms report the same settings, whatever they ran with", ("split/2-stages-6",), _same_report),
-        Fault("resolved-int8-in-company", RESOLVED, "kv", "an engine with slots keeps K/V as int8", ("batch/slots-2",), settings=_int8_in_slots),
-        Fault("resolved-wide-in-stages", RESOLVED, "rounding", "an engine with stages rounds in mode wide", ("split/2-stages-6",), settings=_wide_in_stages),
-        Fault("resolved-threads", RESOLVED, "threads", "every engine runs on one thread", ("batch/slots-2", "chunks/size-7"), settings=lambda s: replace(s, threads=1),
-              survives="the number of threads may not change a bit, and no case of a suite is about it; the tests of rows run on one, two and three"),
+        Fault(
+            "resolved-same-report",
+            RESOLVED,
+            "report of the settings in force",
+            "both arms report the same settings, whatever they ran with",
+            ("split/2-stages-6",),
+            _same_report,
+        ),
+        Fault(
+            "resolved-int8-in-company",
+            RESOLVED,
+            "kv",
+            "an engine with slots keeps K/V as int8",
+            ("batch/slots-2",),
+            settings=_int8_in_slots,
+        ),
+        Fault(
+            "resolved-wide-in-stages",
+            RESOLVED,
+            "rounding",
+            "an engine with stages rounds in mode wide",
+            ("split/2-stages-6",),
+            settings=_wide_in_stages,
+        ),
+        Fault(
+            "resolved-threads",
+            RESOLVED,
+            "threads",
+            "every engine runs on one thread",
+            ("batch/slots-2", "chunks/size-7"),
+            settings=lambda s: replace(s, threads=1),
+            survives="the number of threads may not change a bit, and no case of a suite is about it; the tests of rows run on one, two and three",
+        ),
     ]
 
 
@@ -105,7 +154,14 @@ def _kv_off() -> Fault:
     def settings(asked: EngineSettings) -> EngineSettings:
         return replace(asked, kv="")
 
-    return Fault("resolved-kv-off", RESOLVED, "kv", "the K/V format that was asked for resolves to the default in both arms", ("batch/int8-4",), settings=settings)
+    return Fault(
+        "resolved-kv-off",
+        RESOLVED,
+        "kv",
+        "the K/V format that was asked for resolves to the default in both arms",
+        ("batch/int8-4",),
+        settings=settings,
+    )
 
 
 def _same_report(engine: Engine) -> None:

@@ -24,7 +24,14 @@ def faults() -> list[Fault]:
         Fault("probe-flush", KIND, "tap at attention.gate", "a tap flushes small values to zero", SEEN_BY, _tapped(_flush)),
         Fault("probe-shift", KIND, "tap at logits", "a tap rounds what it shows, by adding and taking away 64", SEEN_BY, _tapped(_shift)),
         Fault("probe-order", KIND, "tap at moe.ids", "a tap sorts the ids that it shows", SEEN_BY, _tapped(_sorts)),
-        Fault("probe-hand-off", KIND, "tap at hand_off", "showing a hand-off leaves its first row in the place of its last", ("observed/split",), _spoils_hand_off),
+        Fault(
+            "probe-hand-off",
+            KIND,
+            "tap at hand_off",
+            "showing a hand-off leaves its first row in the place of its last",
+            ("observed/split",),
+            _spoils_hand_off,
+        ),
         Fault("probe-path", KIND, "head", "an observed head runs over all rows and takes the wrong ones", SEEN_BY, _other_rows),
     ]
 

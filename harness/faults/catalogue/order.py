@@ -35,7 +35,15 @@ def faults() -> list[Fault]:
 
 
 def _sorted(name: str, layer: int, words: str, order_of: OrderOf, reach: str = SOME) -> Fault:
-    return Fault(name, KIND, f"combination of experts, layer {layer}", f"experts are added {words}", COMPANY, lambda engine: add_probe(engine, _sorter(layer, order_of)), reach=reach)
+    return Fault(
+        name,
+        KIND,
+        f"combination of experts, layer {layer}",
+        f"experts are added {words}",
+        COMPANY,
+        lambda engine: add_probe(engine, _sorter(layer, order_of)),
+        reach=reach,
+    )
 
 
 def _sorter(layer: int, order_of: OrderOf) -> Rewriting:
@@ -82,7 +90,14 @@ def _resident() -> Fault:
 
         add_probe(engine, _sorter(5, order_of))
 
-    return Fault("order-resident-first", KIND, "combination of experts, layer 5", "experts that an earlier window used are added first", COMPANY, plant)
+    return Fault(
+        "order-resident-first",
+        KIND,
+        "combination of experts, layer 5",
+        "experts that an earlier window used are added first",
+        COMPANY,
+        plant,
+    )
 
 
 def _arriving() -> Fault:
@@ -90,7 +105,14 @@ def _arriving() -> Fault:
         draw = np.random.default_rng(id(engine) % 2**32)
         add_probe(engine, _sorter(7, lambda ids: np.argsort(draw.random(ids.shape), axis=1)))
 
-    return Fault("order-arrival", KIND, "combination of experts, layer 7", "experts are added as they arrive, in another order each time", COMPANY, plant)
+    return Fault(
+        "order-arrival",
+        KIND,
+        "combination of experts, layer 7",
+        "experts are added as they arrive, in another order each time",
+        COMPANY,
+        plant,
+    )
 
 
 def _shared_first() -> Fault:
@@ -116,10 +138,19 @@ def _shared_first() -> Fault:
                 values[:] = total
 
         wrap(engine.stages[0].executor, "_group", keeping)
-        keep = {f"moe__{name.replace('.', '__')}": _keep(kept, name.split(".")[-1]) for name in ("weights", "experts", "shared", "shared.gate")}
+        keep = {
+            f"moe__{name.replace('.', '__')}": _keep(kept, name.split(".")[-1]) for name in ("weights", "experts", "shared", "shared.gate")
+        }
         add_probe(engine, Rewriting(**keep, moe__output=rewrite))
 
-    return Fault("order-shared-first", KIND, "combination of experts, layer 3", "in company, the shared expert is added first and not last", COMPANY, plant)
+    return Fault(
+        "order-shared-first",
+        KIND,
+        "combination of experts, layer 3",
+        "in company, the shared expert is added first and not last",
+        COMPANY,
+        plant,
+    )
 
 
 def _keep(kept: dict[str, np.ndarray], name: str):
@@ -145,4 +176,12 @@ def _streams_descending() -> Fault:
 
         add_probe(engine, Rewriting(attention__normed=_keep(kept, "normed"), attention__gate=_keep(kept, "gate"), attention__mixed=rewrite))
 
-    return Fault("order-streams", KIND, "mix of the streams, layer 4", "streams are added from the last to the first, on one device", COMPANY, plant, reach=ONE)
+    return Fault(
+        "order-streams",
+        KIND,
+        "mix of the streams, layer 4",
+        "streams are added from the last to the first, on one device",
+        COMPANY,
+        plant,
+        reach=ONE,
+    )

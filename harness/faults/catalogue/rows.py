@@ -30,15 +30,36 @@ def faults() -> list[Fault]:
 
 def _thresholds() -> list[Fault]:
     company = [
-        _ulp(THRESHOLD, f"threshold-company-{point}", Where(point, layer, min_segments=2), "rows of two conversations take another path", IN_COMPANY)
-        for point, layer in (("gdn.scan", 5), ("qsa.attended", 3), ("moe.experts", 2), ("attention.low", 8), ("moe.router", 4), ("logits", -1))
+        _ulp(
+            THRESHOLD,
+            f"threshold-company-{point}",
+            Where(point, layer, min_segments=2),
+            "rows of two conversations take another path",
+            IN_COMPANY,
+        )
+        for point, layer in (
+            ("gdn.scan", 5),
+            ("qsa.attended", 3),
+            ("moe.experts", 2),
+            ("attention.low", 8),
+            ("moe.router", 4),
+            ("logits", -1),
+        )
     ]
     rows = [
         _ulp(THRESHOLD, f"threshold-{n}-rows-{point}", Where(point, layer, min_rows=n), f"another path from {n} rows on", CHUNKS)
         for point, layer, n in (("gdn.qkv", 6, 2), ("moe.shared", 3, 4), ("qsa.output", 11, 8), ("ngram.gate", 1, 9), ("moe.mixed", 7, 16))
     ]
-    far = _when_company("threshold-company-64-cells", Where("qsa.attended", 7), _is_past_a_split, "in company, splits of more than 64 cells merge in another order", ("deep batch/slots-2",))
-    eighth = _when_company("threshold-slot-7", Where("moe.output", 4), _has_slot_7, "a window with slot 7 takes another path", ("batch/slots-8",))
+    far = _when_company(
+        "threshold-company-64-cells",
+        Where("qsa.attended", 7),
+        _is_past_a_split,
+        "in company, splits of more than 64 cells merge in another order",
+        ("deep batch/slots-2",),
+    )
+    eighth = _when_company(
+        "threshold-slot-7", Where("moe.output", 4), _has_slot_7, "a window with slot 7 takes another path", ("batch/slots-8",)
+    )
     return [*company, *rows, far, eighth]
 
 
@@ -57,7 +78,14 @@ def _when_company(name: str, where: Where, when: Callable[[Window], bool], words
 def _widths() -> list[Fault]:
     verify = [
         _when(f"width-verify-{point}", Where(point, layer), is_verify, f"a verify window takes another path, at {point}", VERIFY)
-        for point, layer in (("gdn.scan", 4), ("qsa.attended", 7), ("moe.output", 6), ("gdn.memory.stored", 2), ("ngram.residual", 1), ("head.low", -1))
+        for point, layer in (
+            ("gdn.scan", 4),
+            ("qsa.attended", 7),
+            ("moe.output", 6),
+            ("gdn.memory.stored", 2),
+            ("ngram.residual", 1),
+            ("head.low", -1),
+        )
     ]
     lone = [
         _when(f"width-lone-{point}", Where(point, layer), is_lone_row, f"one row alone takes another path, at {point}", IN_COMPANY)
@@ -105,14 +133,22 @@ def _library_orders() -> list[Fault]:
     parts = (("hc_attn_down", 5), ("ffn_gate_inp.", 5), ("ssm_alpha", 2), ("hc_ffn_inject", 3))
     found = [
         Fault(
-            f"threshold-library-{part.strip('.')}", THRESHOLD, f"float product {part.strip('.')}", f"the library's order of additions from {n} rows on",
-            ("chunks/size-1", "batch/slots-6"), _library_order(part, n),
+            f"threshold-library-{part.strip('.')}",
+            THRESHOLD,
+            f"float product {part.strip('.')}",
+            f"the library's order of additions from {n} rows on",
+            ("chunks/size-1", "batch/slots-6"),
+            _library_order(part, n),
         )
         for part, n in parts
     ]
     in_company = Fault(
-        "threshold-library-company", THRESHOLD, "float product hc_ffn_up", "the library's order of additions in company",
-        IN_COMPANY, _library_order("hc_ffn_up", 2, has_company),
+        "threshold-library-company",
+        THRESHOLD,
+        "float product hc_ffn_up",
+        "the library's order of additions in company",
+        IN_COMPANY,
+        _library_order("hc_ffn_up", 2, has_company),
     )
     return [*found, in_company]
 
@@ -142,8 +178,12 @@ def _by_library(times: Callable, executor, part: str, n_rows: int, when: Callabl
 
 def _grouped() -> Fault:
     return Fault(
-        "threshold-grouped", THRESHOLD, "coding of an expert's rows", "an expert's only row of a window is coded with one scale per 256 values",
-        IN_COMPANY, settings=_to_grouped,
+        "threshold-grouped",
+        THRESHOLD,
+        "coding of an expert's rows",
+        "an expert's only row of a window is coded with one scale per 256 values",
+        IN_COMPANY,
+        settings=_to_grouped,
     )
 
 

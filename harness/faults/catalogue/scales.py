@@ -21,8 +21,14 @@ TINY = np.float32(2.0**-100)
 
 def faults() -> list[Fault]:
     """Return the faults."""
-    whole = [_fault(f"scale-window-{site}", site, layer, "the largest magnitude of the whole window", _of_window) for site, layer in SITES.items()]
-    pairs = [_fault(f"scale-pair-{site}", site, SITES[site], "the larger of two neighbours' magnitudes", _of_pair) for site in ("gdn", "moe", "head")]
+    whole = [
+        _fault(f"scale-window-{site}", site, layer, "the largest magnitude of the whole window", _of_window)
+        for site, layer in SITES.items()
+    ]
+    pairs = [
+        _fault(f"scale-pair-{site}", site, SITES[site], "the larger of two neighbours' magnitudes", _of_pair)
+        for site in ("gdn", "moe", "head")
+    ]
     return whole + pairs
 
 
@@ -32,7 +38,9 @@ def _fault(name: str, site: str, layer: int, words: str, spread: Callable[[np.nd
             wrap(stage.executor, "_see_codes", lambda see: _recoding(see, site, layer, spread))
 
     where = f"coding at {site}, layer {layer}"
-    return Fault(name, KIND, where, f"the scale of a group of activations comes from {words}", ("batch/slots-2", "ledger batch/slots-2"), plant)
+    return Fault(
+        name, KIND, where, f"the scale of a group of activations comes from {words}", ("batch/slots-2", "ledger batch/slots-2"), plant
+    )
 
 
 def _recoding(see: Callable, site: str, layer: int, spread: Callable[[np.ndarray], np.ndarray]):

@@ -58,7 +58,14 @@ def _old_session() -> Fault:
         for stage in engine.stages:
             _moving_memory(stage.executor)
 
-    return Fault("stale-memory", STALE, "recurrent memory", "a session's memory is moved when the next one is admitted; what was in it stays behind", COMPANY, plant)
+    return Fault(
+        "stale-memory",
+        STALE,
+        "recurrent memory",
+        "a session's memory is moved when the next one is admitted; what was in it stays behind",
+        COMPANY,
+        plant,
+    )
 
 
 def _moving_memory(executor) -> None:
@@ -107,12 +114,16 @@ def _not_cleared(name: str, part: Part) -> Fault:
         for stage in engine.stages:
             wrap(stage.executor, "clear", lambda clear, executor=stage.executor: _keeping(clear, executor, part))
 
-    return Fault(f"reuse-{name}", REUSE, part.words, f"a new session begins with the {part.words} of the one before in its slot", REUSED, plant)
+    return Fault(
+        f"reuse-{name}", REUSE, part.words, f"a new session begins with the {part.words} of the one before in its slot", REUSED, plant
+    )
 
 
 def _keeping(clear: Callable, executor, part: Part):
     def cleared(slot: int) -> None:
-        mine = [getattr(state, part.field) for state in (*executor.state.values(), *executor.ngrams.values()) if isinstance(state, part.owner)]
+        mine = [
+            getattr(state, part.field) for state in (*executor.state.values(), *executor.ngrams.values()) if isinstance(state, part.owner)
+        ]
         before = [array[slot].copy() for array in mine]
         clear(slot)
         for array, value in zip(mine, before, strict=True):
@@ -124,9 +135,20 @@ def _keeping(clear: Callable, executor, part: Part):
 def _clears_neighbour() -> Fault:
     def plant(engine: Engine) -> None:
         for stage in engine.stages:
-            wrap(stage.executor, "clear", lambda clear, executor=stage.executor: lambda slot: (clear(slot), clear((slot + 1) % executor.n_slots)))
+            wrap(
+                stage.executor,
+                "clear",
+                lambda clear, executor=stage.executor: lambda slot: (clear(slot), clear((slot + 1) % executor.n_slots)),
+            )
 
-    return Fault("reuse-clears-neighbour", REUSE, "sessions' state", "the beginning of a session clears the slot beside it too", ("batch/late-4", "batch/slots-2"), plant)
+    return Fault(
+        "reuse-clears-neighbour",
+        REUSE,
+        "sessions' state",
+        "the beginning of a session clears the slot beside it too",
+        ("batch/late-4", "batch/slots-2"),
+        plant,
+    )
 
 
 def _clears_late() -> Fault:
@@ -136,7 +158,14 @@ def _clears_late() -> Fault:
         for stage in engine.stages:
             _clearing_late(stage.executor)
 
-    return Fault("reuse-clears-late", REUSE, "sessions' state", "a session's slot is cleared after its first window, where it was used before", REUSED, plant)
+    return Fault(
+        "reuse-clears-late",
+        REUSE,
+        "sessions' state",
+        "a session's slot is cleared after its first window, where it was used before",
+        REUSED,
+        plant,
+    )
 
 
 def _clearing_late(executor) -> None:
@@ -201,8 +230,22 @@ def _stops() -> list[Fault]:
         wrap(conversation, "take_window", lambda take: _past_stops(take, conversation))
 
     return [
-        Fault("end-stop-ignored", ENDS, "stop tokens", "who joins others does not end at a stop token", ("batch/stops-4",), lambda engine: on_conversation(engine, ignored)),
-        Fault("end-stop-passed", ENDS, "stop tokens", "drafts behind an accepted stop token are emitted too", ("window/stops-8",), lambda engine: on_conversation(engine, passed)),
+        Fault(
+            "end-stop-ignored",
+            ENDS,
+            "stop tokens",
+            "who joins others does not end at a stop token",
+            ("batch/stops-4",),
+            lambda engine: on_conversation(engine, ignored),
+        ),
+        Fault(
+            "end-stop-passed",
+            ENDS,
+            "stop tokens",
+            "drafts behind an accepted stop token are emitted too",
+            ("window/stops-8",),
+            lambda engine: on_conversation(engine, passed),
+        ),
     ]
 
 
@@ -231,7 +274,14 @@ def _rolled_logits() -> Fault:
     def change(window: Window, logits: np.ndarray) -> np.ndarray:
         return np.roll(logits, 1, axis=0) if _has_hole(window) else logits
 
-    return Fault("end-rolled-logits", ENDS, "logits", "beside an empty slot, logits go to the row beside", ENDING, lambda engine: on_logits(engine, change))
+    return Fault(
+        "end-rolled-logits",
+        ENDS,
+        "logits",
+        "beside an empty slot, logits go to the row beside",
+        ENDING,
+        lambda engine: on_logits(engine, change),
+    )
 
 
 def _wrong_stride() -> Fault:
@@ -241,7 +291,14 @@ def _wrong_stride() -> Fault:
         for stage in engine.stages:
             wrap(stage.executor, "begin", lambda begin, executor=stage.executor: _counting_slots(begin, executor))
 
-    return Fault("end-wrong-stride", ENDS, "slots of a window", "beside an empty slot, attention takes the cells of the slot with the row's number", ENDING, plant)
+    return Fault(
+        "end-wrong-stride",
+        ENDS,
+        "slots of a window",
+        "beside an empty slot, attention takes the cells of the slot with the row's number",
+        ENDING,
+        plant,
+    )
 
 
 def _counting_slots(begin: Callable, executor):

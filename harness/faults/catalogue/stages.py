@@ -45,10 +45,31 @@ def _counts() -> list[Fault]:
             wrong_commit(stage.executor, MEMORY, one_fewer)
 
     return [
-        Fault("stage-count", BOOKKEEPING, "cells of stage 1", "stage 1 learns one accepted row too few, and counts it", DRAFTED, later_counts_fewer),
-        Fault("stage-keeps-fewer", BOOKKEEPING, "state of stage 1", "stage 1 learns one accepted row too few, and its count does not show it", DRAFTED, later_keeps_fewer),
+        Fault(
+            "stage-count",
+            BOOKKEEPING,
+            "cells of stage 1",
+            "stage 1 learns one accepted row too few, and counts it",
+            DRAFTED,
+            later_counts_fewer,
+        ),
+        Fault(
+            "stage-keeps-fewer",
+            BOOKKEEPING,
+            "state of stage 1",
+            "stage 1 learns one accepted row too few, and its count does not show it",
+            DRAFTED,
+            later_keeps_fewer,
+        ),
         Fault("stage-keeps-all", BOOKKEEPING, "state of stage 0", "stage 0 never learns what was rejected", DRAFTED, first_keeps_all),
-        Fault("stage-memory-short", BOOKKEEPING, "recurrent memory of stage 1", "stage 1's memory misses the last accepted row", DRAFTED, later_memory_short),
+        Fault(
+            "stage-memory-short",
+            BOOKKEEPING,
+            "recurrent memory of stage 1",
+            "stage 1's memory misses the last accepted row",
+            DRAFTED,
+            later_memory_short,
+        ),
     ]
 
 
@@ -91,7 +112,11 @@ def replay(executor, fields: tuple[str, ...], when: Callable[[Window], bool]) ->
 def _rows() -> list[Fault]:
     def reversed_rows(engine: Engine) -> None:
         for stage in later_stages(engine):
-            wrap(stage, "run", lambda run: lambda window, rows: run(window, rows if len(window.segments) < 2 else np.ascontiguousarray(rows[::-1])))
+            wrap(
+                stage,
+                "run",
+                lambda run: lambda window, rows: run(window, rows if len(window.segments) < 2 else np.ascontiguousarray(rows[::-1])),
+            )
 
     def layer_left_out(engine: Engine) -> None:
         for stage in later_stages(engine):
@@ -103,7 +128,14 @@ def _rows() -> list[Fault]:
 
     return [
         Fault("stage-reversed-rows", BOOKKEEPING, "rows of a hand-off", "stage 1 takes the rows in another order", SPLIT, reversed_rows),
-        Fault("stage-border-layer", BOOKKEEPING, "layers of stage 1", "the first layer behind the border runs on neither stage", SPLIT, layer_left_out),
+        Fault(
+            "stage-border-layer",
+            BOOKKEEPING,
+            "layers of stage 1",
+            "the first layer behind the border runs on neither stage",
+            SPLIT,
+            layer_left_out,
+        ),
         Fault("stage-not-cleared", BOOKKEEPING, "sessions of stage 1", "stage 1 is not told that a new session begins", SPLIT, not_cleared),
     ]
 
@@ -115,12 +147,38 @@ def _copies() -> list[Fault]:
     words = "one buffer for the hand-offs of all groups"
     return [
         Fault("copy-shared-buffer", COPIES, "hand-off", words, PIPELINED, _shared_buffer),
-        Fault("copy-not-awaited", COPIES, "hand-off", "a hand-off is read before its copy arrived, where another stage is at work", PIPELINED, _not_awaited),
-        Fault("copy-half", COPIES, "hand-off", "a hand-off is read when half of its copy arrived, where another stage is at work", PIPELINED, _half),
-        Fault("copy-shared-logits", COPIES, "logits", "one buffer for the logits of all groups", PIPELINED, _shared_logits),
-        Fault("copy-late-commit", COPIES, "commit", "a commit takes effect on the last stage after the window behind it", ("pipeline/drafts", "split/drafts-6"), _late_commit),
         Fault(
-            "copy-left-out", COPIES, "hand-off", "the hand-off is the very array of the stage before", PIPELINED, _left_out,
+            "copy-not-awaited",
+            COPIES,
+            "hand-off",
+            "a hand-off is read before its copy arrived, where another stage is at work",
+            PIPELINED,
+            _not_awaited,
+        ),
+        Fault(
+            "copy-half",
+            COPIES,
+            "hand-off",
+            "a hand-off is read when half of its copy arrived, where another stage is at work",
+            PIPELINED,
+            _half,
+        ),
+        Fault("copy-shared-logits", COPIES, "logits", "one buffer for the logits of all groups", PIPELINED, _shared_logits),
+        Fault(
+            "copy-late-commit",
+            COPIES,
+            "commit",
+            "a commit takes effect on the last stage after the window behind it",
+            ("pipeline/drafts", "split/drafts-6"),
+            _late_commit,
+        ),
+        Fault(
+            "copy-left-out",
+            COPIES,
+            "hand-off",
+            "the hand-off is the very array of the stage before",
+            PIPELINED,
+            _left_out,
             survives="on the host a stage never touches its rows again once it has handed them off, so the copy is not needed there; buffers of a card are",
         ),
     ]

@@ -56,7 +56,7 @@ def _oracle(bench: Bench, fault: Fault) -> Finding:
     arm = Arm("oracle", EngineSettings(context=96))
     try:
         with bench.runner(fault).open(arm) as engine:
-            scored = engine.score(prompt)[-len(logits):].astype(np.float64)
+            scored = engine.score(prompt)[-len(logits) :].astype(np.float64)
             answer = engine.generate([Request(prompt, N_FED, forced=fed)]).answers[0]
     except Exception as error:  # whatever a fault does is evidence
         return Finding(ERROR, f"{type(error).__name__}: {error}")
@@ -70,5 +70,3 @@ def _oracle(bench: Bench, fault: Fault) -> Finding:
     if len(picks) != N_FED or (picks[decisive] != greedy[:N_FED][decisive]).any():
         return Finding(ORACLE, "a pick with a decisive margin is another token")
     return CLEAN
-
-

@@ -20,8 +20,12 @@ from harness.workload import Workload
 
 LEVEL = 2
 NAMED = (
-    (TINY, "batch", "slots-2"), (TINY, "window", "width-4"), (TINY, "split", "2-stages-6"), (TINY, "batch", "int8-4"),
-    (DEEP, "batch", "slots-2"), (DEEP, "window", "width-4"),
+    (TINY, "batch", "slots-2"),
+    (TINY, "window", "width-4"),
+    (TINY, "split", "2-stages-6"),
+    (TINY, "batch", "int8-4"),
+    (DEEP, "batch", "slots-2"),
+    (DEEP, "window", "width-4"),
 )
 MOST_ITEMS = 2
 """Requests of a case that are compared: ledgers are large."""

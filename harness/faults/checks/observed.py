@@ -42,7 +42,11 @@ def observed_checks(bench: Bench) -> dict[str, Check]:
     work = scope.workload(N_DRAFTED)
     checks = (
         Check("observed/slots-2", True, _observed(Arm("slots-2", scope.settings(batch=2)), scope.workload(N_OBSERVED))),
-        Check("observed/split", True, _observed(Arm("split", scope.settings(batch=2, devices="host,host", layer_split=(6,))), scope.workload(2))),
+        Check(
+            "observed/split",
+            True,
+            _observed(Arm("split", scope.settings(batch=2, devices="host,host", layer_split=(6,))), scope.workload(2)),
+        ),
         Check("proposals/chunks", True, _proposals(whole, chunked, work)),
         Check("proposals/slots", True, _proposals(whole, slots, work)),
         Check("proposals/reference", False, _reference(whole)),

@@ -1,5 +1,6 @@
 """The catalogue is wide enough, says of each fault what it is, and names only checks that exist."""
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.unit.faults.bench import bench
 
 FAULTS = catalogue()
 DOCUMENT = Path(__file__).parents[3] / "docs" / "FAULTS.md"
+EVIDENCE = DOCUMENT.parent / "evidence" / "mutate.json"
 LATER = {"repacked hot experts", "cancel", "stale kernel", "contraction"}
 """Kinds of the document whose feature is not there yet, or which are no fault of a running engine."""
 
@@ -86,3 +88,10 @@ def test_a_sample_takes_the_kinds_in_turn_and_is_the_seeds():
     assert drawn == sample(faults, 12, 1) != sample(faults, 12, 2)
     assert not any(fault.survives for fault in sample(faults, len(faults), 1))
     assert len(sample(faults, 1000, 1)) == sum(not fault.survives for fault in faults)
+
+
+def test_the_evidence_in_the_documents_is_of_this_catalogue():
+    document = json.loads(EVIDENCE.read_text(encoding="utf-8"))
+    assert {fault["name"] for fault in document["faults"]} == set(FAULTS), "write it again: strata-harness mutate --json docs/evidence/mutate.json"
+    assert document["share"] >= 0.95 and document["exit_code"] == 0
+    assert set(document["survivors"]) == {fault.name for fault in FAULTS.values() if fault.survives}

@@ -47,11 +47,17 @@ NEUTRAL = {
     "commits by the right counts": (each_executor(right_commits), ("window/width-4", "golden")),
     "scales of each row's own": (each_executor(own_scales), ("batch/slots-2", "golden")),
     "experts in router order": (lambda engine: add_probe(engine, _sorter(4, as_they_are)), ("batch/slots-2", "golden")),
-    "arrays of no earlier window": (each_executor(lambda e: replay(e, ("tokens", "slots"), lambda window: False)), ("window/width-4", "golden")),
+    "arrays of no earlier window": (
+        each_executor(lambda e: replay(e, ("tokens", "slots"), lambda window: False)),
+        ("window/width-4", "golden"),
+    ),
     "copies that cross": (lambda engine: _crossing(engine, lambda rows, before: rows), ("pipeline/pipelined-2x4",)),
     "logits unchanged": (lambda engine: on_logits(engine, lambda window, logits: logits), ("batch/slots-2", "golden")),
     "requests unchanged": (lambda engine: on_requests(engine, lambda requests: requests), ("window/width-4", "golden")),
-    "conversations met": (lambda engine: (on_conversation(engine, lambda *_: None), on_end(engine, lambda *_: None)), ("batch/slots-2", "golden")),
+    "conversations met": (
+        lambda engine: (on_conversation(engine, lambda *_: None), on_end(engine, lambda *_: None)),
+        ("batch/slots-2", "golden"),
+    ),
     "a flip that meets no row": (lambda engine: add_probe(engine, UlpFault(Where("logits", layer=3))), ("batch/slots-2", "golden")),
     "library orders from no row on": (_library_order("hc_attn_down", 1 << 30), ("batch/slots-2", "golden")),
 }

@@ -34,8 +34,12 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
         (one, four), minus_bias = products.signed(), np.int32(-products.signed_bias)
     else:
         (one, four), minus_bias = products.small(reader.largest), np.int32(-reader.bias)
-    split_scales, has_offset = form.split_scales, form.has_offset
+    split_scales, has_offset, has_scales = form.split_scales, form.has_offset, reader.has_scales
     first_sums = FIRST_SUMS if split_scales else SUMS
+
+    @jit
+    def start_first(page):
+        return load(page + first_sums) * minus_bias
 
     @jit
     def start_second(page):
@@ -43,7 +47,10 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
 
     @jit
     def finish(first, second, d, s0, s1, offset, page, lanes):
-        exact = s0 * first + s1 * second if split_scales else s0 * (first + second)
+        if split_scales:
+            exact = s0 * first + s1 * second
+        else:
+            exact = s0 * (first + second) if has_scales else first + second
         scales = load_floats(page + SCALES)
         lanes = fma(d * scales, to_floats(exact), lanes)
         if has_offset:
@@ -53,13 +60,9 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     @jit
     def meet(octet, page, lanes):
         (w0, w1, w2, w3, w4, w5, w6, w7), d, s0, s1, offset = octet
-        first = one(load(page + first_sums) * minus_bias, w0, w1, w2, w3, page)
+        first = one(start_first(page), w0, w1, w2, w3, page)
         second = one(start_second(page), w4, w5, w6, w7, page + SECOND_HALF)
         return finish(first, second, d, s0, s1, offset, page, lanes)
-
-    @jit
-    def start_first(page):
-        return load(page + first_sums) * minus_bias
 
     @jit
     def meet_four(unpacked, p, q, r, s, a, b, c, d):

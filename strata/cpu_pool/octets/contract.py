@@ -31,9 +31,13 @@ def octet_bytes(form: WeightFormat) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OctetReader:
-    """How a format's octets are unpacked; see the module's docstring.  `largest` bounds unsigned bytes, bias included."""
+    """How a format's octets are unpacked; see the module's docstring.
+
+    `largest` bounds unsigned bytes, bias included; `has_scales` is False where s0 and s1 are 1 everywhere.
+    """
 
     unpack: Callable
     bias: int = 0
     largest: int = 127
     is_signed: bool = False
+    has_scales: bool = True

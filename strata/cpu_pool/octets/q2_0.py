@@ -34,4 +34,4 @@ def build() -> OctetReader:
         words = low + (_spread(o), _spread(o >> 8), _spread(o >> 16), _spread(o >> 24))
         return words, collect_halves_twice(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
 
-    return OctetReader(unpack, bias=1, largest=3)
+    return OctetReader(unpack, bias=1, largest=3, has_scales=False)

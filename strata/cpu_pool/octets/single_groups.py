@@ -40,7 +40,7 @@ def build_q8_0() -> OctetReader:
         words = four_words(at + 2, stride) + four_words(at + 18, stride)
         return words, collect_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
 
-    return OctetReader(unpack, is_signed=True)
+    return OctetReader(unpack, is_signed=True, has_scales=False)
 
 
 def build_q4_0() -> OctetReader:
@@ -50,7 +50,7 @@ def build_q4_0() -> OctetReader:
     def unpack(at):
         return nibble_words(at + 2, stride), collect_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
 
-    return OctetReader(unpack, bias=8, largest=15)
+    return OctetReader(unpack, bias=8, largest=15, has_scales=False)
 
 
 def build_q5_0() -> OctetReader:
@@ -61,7 +61,7 @@ def build_q5_0() -> OctetReader:
         words = _with_fifth_bits(nibble_words(at + 6, stride), collect_words(at + 2, stride))
         return words, collect_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
 
-    return OctetReader(unpack, bias=16, largest=31)
+    return OctetReader(unpack, bias=16, largest=31, has_scales=False)
 
 
 def build_q5_1() -> OctetReader:
@@ -72,7 +72,7 @@ def build_q5_1() -> OctetReader:
         words = _with_fifth_bits(nibble_words(at + 8, stride), collect_words(at + 4, stride))
         return words, collect_halves(at, stride), splat(ONE), splat(ONE), collect_halves(at + 2, stride)
 
-    return OctetReader(unpack, largest=31)
+    return OctetReader(unpack, largest=31, has_scales=False)
 
 
 def build_iq4_nl() -> OctetReader:
@@ -83,4 +83,4 @@ def build_iq4_nl() -> OctetReader:
         words = levels(nibble_words(at + 2, stride))
         return words, collect_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
 
-    return OctetReader(unpack, is_signed=True)
+    return OctetReader(unpack, is_signed=True, has_scales=False)

@@ -1,7 +1,7 @@
 """Drafts against none: what the draft layer and the text's own past propose does not change an answer.
 
-Every width, the policy that chooses widths, suffix drafts alone and beside the draft layer, half of the drafts wrong, scripted
-acceptance with the draft layer's cells made from it, the first windows of a request, answers that end where the context
+Every width, the policy that chooses widths, suffix drafts alone and beside the draft layer, half of the drafts wrong, every
+accepted count in turn by a script in the draft layer's place, the first windows of a request, answers that end where the context
 ends, prompts in chunks, many short requests one after the other, forced tokens, stages, and requests that are alone only
 part of the time.  Cells behind the newest are poisoned with NaN throughout.  At level 2 also answers of 1,000 tokens.
 """
@@ -36,7 +36,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, "suffix", copying, ("suffix_hits", COPIED), suffix_draft=SUFFIX, spec=WINDOW_ROWS, spec_policy="full"),
         _case(scope, "both", copying, ("suffix_hits", COPIED, OFFERED), suffix_draft=SUFFIX, spec=WINDOW_ROWS, **MTP),
         _case(scope, "wrong-drafts", work, (OFFERED, "rows_rejected", ROLLED_BACK), ("wrong-drafts",), spec=WINDOW_ROWS, **MTP),
-        _scripted(_case(scope, "scripted", work, ("given_accepted", "draft_cells", ROLLED_BACK), **MTP)),
+        _scripted(_case(scope, "scripted", work, ("given_accepted", ROLLED_BACK), **MTP)),
         _case(scope, "first-windows", work.with_lengths([2, 3, 4, 5]), (OFFERED,), spec=WINDOW_ROWS, **MTP),
         _case(scope, "context-end", work, BOTH, spec=WINDOW_ROWS, context=_least_context(work), **MTP),
         _case(scope, f"chunks-{chunk}", work, (*BOTH, "chunked_prompts"), prefill=chunk, **MTP),
@@ -68,7 +68,7 @@ def _case(scope: Scope, name: str, work: Workload, features: tuple[str, ...], st
 
 
 def _scripted(case: Case) -> Case:
-    """Drafts that are accepted by a pattern, every count in turn; the draft layer's cells are made from what was kept."""
+    """Drafts that are accepted by a pattern, every count in turn; the draft layer's own are not asked for."""
     return replace(case, right=replace(case.right, drafts=DraftScript(4, "cycle")))
 
 

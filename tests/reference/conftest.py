@@ -9,6 +9,7 @@ import pytest
 from strata.batch.engine import Engine
 from strata.batch.settings import EngineSettings
 from strata.model.model import load_model
+from strata.split.probes import SilentProbe
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "strata-mini-mix"
 CONTEXT = 2048
@@ -29,13 +30,13 @@ def prompts():
     return json.loads((FIXTURE / "prompts.json").read_text())
 
 
-class Seen:
+class Seen(SilentProbe):
     """A probe that keeps the values of some points, by (layer, point), rows appended window by window."""
 
     def __init__(self, points: tuple[str, ...]) -> None:
         self.points, self.values = points, {}
 
-    def see(self, stage, device, window, point, layer, values):
+    def see(self, stage, window, point, layer, values, place):
         if point in self.points:
             self.values.setdefault((layer, point), []).append(values.copy())
 

@@ -23,12 +23,16 @@ class PoisonedDraftCells(Stressed):
     """Cells that must not be read hold NaN."""
 
     def build(self, parts: Sequence[KeptRows]) -> None:
-        """Make cells, then poison what lies behind them."""
+        """Make cells, then poison what lies behind each slot's newest."""
         self._inner.build(parts)
-        for part in parts:
-            for segment, n in zip(part.window.segments, part.kept, strict=True):
-                if n:
-                    poison_draft_cells(self._inner, segment.slot, segment.start + int(n))
+        newest = {
+            segment.slot: segment.start + int(n)
+            for part in parts
+            for segment, n in zip(part.window.segments, part.kept, strict=True)
+            if n
+        }
+        for slot, position in newest.items():
+            poison_draft_cells(self._inner, slot, position)
 
     def clear(self, slot: int) -> None:
         """Start a new session over the poisoned cells of the old one."""

@@ -38,10 +38,16 @@ class Engine:
         self.counters: Counter = Counter()
         self._hand_off = HandOff(self.counters)
         self.stages = open_stages(model, self.resolved)
-        self._say_drafters()
-        if probe is not None:
-            attach(probe, self.stages)
-        self._pipeline = Pipeline(self.stages, self._hand_off, self.counters) if self.resolved.pipelined else None
+        self._pipeline = None
+        try:
+            self._say_drafters()
+            if probe is not None:
+                attach(probe, self.stages)
+        except BaseException:
+            self.close()
+            raise
+        if self.resolved.pipelined:
+            self._pipeline = Pipeline(self.stages, self._hand_off, self.counters)
 
     @property
     def draft_layer(self) -> DraftLayer | None:

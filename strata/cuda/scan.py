@@ -207,11 +207,9 @@ def scan_kernel(shape: ScanShape, target: Target):
         place_of_slot = layer * n_slots + slot[segment]
         home = ((place_of_slot * n_v_heads + h) * size + lane) * size + column
         fetch(memory, home, state)
-        row = layer * row_capacity + first[segment]
-        first_row = row
+        row = first_row = layer * row_capacity + first[segment]
         q_at = (h % n_k_heads) * size
-        k_at = n_k_heads * size + q_at
-        v_at = (2 * n_k_heads + h) * size + column
+        k_at, v_at = n_k_heads * size + q_at, (2 * n_k_heads + h) * size + column
         for m in range(n_loads):
             i = thread + m * n_threads
             if i < size:

@@ -24,6 +24,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from strata.numerics.half_symbols import provide
 from strata.numerics.kernel_cache import keep_on_disk
 
 FLOAT = ir.FloatType()
@@ -151,6 +152,9 @@ def table(array: np.ndarray):
 
     return lookup
 
+
+HALF_SYMBOLS = provide(bits, from_bits, add, mul)
+"""Kept alive: compiled code calls them on CPUs without F16C."""
 
 SEAM = SimpleNamespace(
     jit=jit, add=add, sub=sub, mul=mul, div=div, fma=fma, sqrt=sqrt, bits=bits, from_bits=from_bits, half=half,

@@ -18,7 +18,7 @@ from strata.batch.settings import Resolved, resolve
 from strata.batch.validation import check_request
 from strata.errors import UsageError
 from strata.model.model import Model
-from strata.split.devices import usable_cores
+from strata.split.devices import require_devices, usable_cores
 from strata.split.probes import Probe
 
 ProbeOf = Callable[[Arm], Probe | None]
@@ -52,6 +52,7 @@ class Runner:
     def check(self, arm: Arm, workload: Workload) -> None:
         """Raise UsageError or RequestError, before anything runs, for settings or items that cannot be honoured."""
         resolved = self._resolve(arm)
+        require_devices(resolved.devices)
         for item in workload.items:
             check_request(Request(item.prompt, item.max_new), self.model.config, resolved.context)
 

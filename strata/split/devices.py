@@ -45,6 +45,15 @@ def _parse(part: str) -> DeviceName:
     return DeviceName(part, "host", int(match[1]) * UNITS[match[2]])
 
 
+def require_devices(devices: tuple[DeviceName, ...]) -> None:
+    """Raise DeviceError for the first card that is not there or cannot be used; nothing is opened."""
+    for device in devices:
+        if device.kind == "cuda":
+            from strata.cuda.found import card_at
+
+            card_at(device.index)
+
+
 def _automatic() -> str:
     """Return the first card that can be used, else host."""
     from strata.cuda.found import find_cards

@@ -12,7 +12,6 @@ import numpy as np
 from strata.cuda.device import CudaDevice
 from strata.cuda.products import Coded, Lists, make_coded, make_lists
 from strata.cuda.window_tables import WindowTables
-from strata.formats.contract import GROUP
 from strata.rows import Window
 
 PLACES = 8
@@ -109,8 +108,3 @@ def make_lane(device: CudaDevice, purpose: str, number: int, n_rows: int, n_segm
     views = [block[i * n : (i + 1) * n] for i in range(4)] + [block[4 * n + i * s : 4 * n + (i + 1) * s] for i in range(4)]
     tables = WindowTables(n_rows, n_segments, *views[:7])
     return Lane(number, n_rows, n_segments, device.pinned(n_words, np.int32), block, tables, block[4 * n + 4 * s :], views[7])
-
-
-def groups_of(n: int) -> int:
-    """Return the groups of a row of n values."""
-    return n // GROUP

@@ -1,12 +1,14 @@
 """One card: its context, stream and memory, with every byte accounted by purpose.
 
 What is placed on a card (weights, sessions, buffers) is taken by name, as on a host device, so that running out is a clear
-error and `taken` explains where the bytes are.  `memory()` sets the sum against what the driver reports.  A thread that
-works with a card calls `attach` once.  Does not know: what is computed.
+error and `taken` explains where the bytes are; kernels and graphs, whose size only the driver knows, are measured as they are
+loaded.  `memory()` sets the sum against what the driver reports.  A thread that works with a card calls `attach` once.
+Does not know: what is computed.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +84,23 @@ class CudaDevice:
         self.taken.pop(purpose, None)
         if not SIMULATED:
             cuda.current_context().deallocations.clear()
+
+    @contextmanager
+    def measured(self, purpose: str) -> Iterator[None]:
+        """Account to a purpose what the driver takes, or gives back, meanwhile: what has no size of its own (kernels, graphs).
+
+        Raises DeviceError naming the purpose where the card is full.  What another program on the card takes meanwhile is counted in.
+        """
+        with self.lock:
+            before = self._driver_free()
+            try:
+                yield
+            except DeviceError as error:
+                if "OUT_OF_MEMORY" not in str(error):
+                    raise
+                why = f"the card is out of memory: {before:,} bytes are free"
+                raise DeviceError(f"{purpose} on {self.name}", why, "use fewer slots, a shorter context or another layer split") from error
+            self.taken[purpose] = max(0, self.taken.get(purpose, 0) + before - self._driver_free())
 
     def empty(self, purpose: str, shape: int | tuple[int, ...], dtype):
         """Allocate an array for a purpose, contents undefined; at least ALIGNMENT bytes, so vector reads never leave it."""

@@ -59,7 +59,8 @@ class CudaExecutor:
         self._purpose = f"sessions of {placed.name}"
         layers = tuple(layer.index for layer in placed.layers)
         self.sessions = Sessions(device, config, layers, self._purpose, kv, n_slots, context)
-        self.table = device.upload(f"tables of {placed.name}", rotary_table(config.rope_base, config.rope_dims, context).reshape(-1))
+        self._tables = f"tables of {placed.name}"
+        self.table = device.upload(self._tables, rotary_table(config.rope_base, config.rope_dims, context).reshape(-1))
         self.work = Workspace(device, f"buffers of {placed.name}")
         self.graphs = GraphTable(device)
         self._programs: dict[tuple, Program] = {}
@@ -121,7 +122,7 @@ class CudaExecutor:
         if free:
             return free.pop()
         self._n_lanes += 1
-        return make_lane(self.device, f"tables of {self.placed.name}", self._n_lanes, n, s)
+        return make_lane(self.device, self._tables, self._n_lanes, n, s)
 
     def _release(self, lane: Lane) -> None:
         if lane.n_rows <= PLACES:
@@ -206,10 +207,18 @@ class CudaExecutor:
             self.sessions.copy_slot(source, target)
 
     def close(self) -> None:
-        """Free graphs and forget buffers."""
-        self.device.attach()
-        self.graphs.clear()
-        self._programs.clear()
+        """Free graphs, sessions and buffers; the weights stay with whoever placed them."""
+        with self.device.lock:
+            self.device.attach()
+            self.graphs.clear()
+            self._programs.clear()
+            self._lanes.clear()
+            self._pending.clear()
+            self._pinned.clear()
+            self.work.close()
+            self.sessions = self.table = None
+            for purpose in (self._purpose, self._tables):
+                self.device.give_back(purpose)
 
 
 def _class_of(n_cells: int) -> int:

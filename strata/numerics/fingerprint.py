@@ -28,6 +28,11 @@ COUNT_BY_NAME = (type, BuiltinFunctionType, ModuleType, logging.Logger)
 ATOMS = (*PLAIN, *COUNT_BY_TEXT, *COUNT_BY_NAME, np.generic, np.ndarray, enum.Enum)
 
 
+def _is_jitted(value: object) -> bool:
+    """Whether a value is a jitted function of Numba, or one of numba-cuda, whose class is another."""
+    return isinstance(value, Dispatcher) or hasattr(value, "targetoptions") and hasattr(value, "py_func")
+
+
 def names_in(code: CodeType) -> set[str]:
     """Return every global and attribute name in a code object and those nested in it."""
     names = set(code.co_names)
@@ -86,11 +91,13 @@ class Fingerprint:
 
     def _add_composite(self, value: object) -> None:
         self._write(type(value).__name__)
-        if isinstance(value, Dispatcher):
+        if _is_jitted(value):
             self._add_items(sorted((k, str(v)) for k, v in value.targetoptions.items()))
             self.add(value.py_func)
-        elif isinstance(value, _Intrinsic):
+        elif isinstance(value, _Intrinsic) or hasattr(value, "_defn"):  # numba-cuda has a class of its own
             self.add(value._defn)
+        elif hasattr(value, "return_type") and hasattr(value, "args"):  # a signature, of either class
+            self._write(str(value))
         elif isinstance(value, FunctionType):
             self._add_function(value)
         elif isinstance(value, CodeType):
@@ -147,8 +154,36 @@ class Fingerprint:
         self._add_items(code.co_consts)
 
 
+class PortableFingerprint(Fingerprint):
+    """As Fingerprint, without bytecode and globals: equal for one source in every Python.
+
+    A function is its module, name, first line, defaults and what it closes over, by name.  What its code says and what its
+    globals are is left to the stamp over its source files (`sources`).
+    """
+
+    def _add_function(self, function: FunctionType) -> None:
+        code = function.__code__
+        self._write(function.__module__, function.__qualname__)
+        if not self._is_own(function.__module__):
+            return
+        self._write(code.co_firstlineno)
+        self.add(function.__defaults__)
+        self.add(function.__kwdefaults__)
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        for name in sorted(cells):
+            self._write(name)
+            self.add(cells[name].cell_contents)
+
+
 def fingerprint(function: object, packages: frozenset[str]) -> str:
     """Return the SHA-256 (hexadecimal) of a Python or jitted function, following functions of `packages`."""
     walk = Fingerprint(packages)
+    walk.add(function)
+    return walk.hexdigest()
+
+
+def portable_fingerprint(function: object, packages: frozenset[str]) -> str:
+    """As `fingerprint`, of what a function closes over only."""
+    walk = PortableFingerprint(packages)
     walk.add(function)
     return walk.hexdigest()

@@ -16,27 +16,28 @@ NUMBERS = ("int32", "int64", "float32", "float64")
 
 
 @cache
-def _number_type(name: str):
+def _number_type(dtype: np.dtype):
+    """Return the type of a number, None where kernels do not take it."""
     from numba.cuda import types
 
-    return getattr(types, name)
+    return getattr(types, dtype.name) if dtype.name in NUMBERS else None
 
 
 @cache
-def _array_type(name: str, n_dimensions: int):
+def _array_type(dtype: np.dtype, n_dimensions: int):
     from numba.cuda import types
 
-    return types.Array(getattr(types, name), n_dimensions, "C")
+    return types.Array(getattr(types, dtype.name), n_dimensions, "C")
 
 
 def type_of(argument):
     """Return the Numba type of a numpy number or a contiguous device array; raises DeviceError for anything else."""
-    if isinstance(argument, np.generic) and argument.dtype.name in NUMBERS:
-        return _number_type(argument.dtype.name)
+    if isinstance(argument, np.generic) and (found := _number_type(argument.dtype)) is not None:
+        return found
     if hasattr(argument, "device_ctypes_pointer"):
         if argument.size and tuple(argument.strides) != strides_of(argument.shape, argument.dtype.itemsize):
             raise DeviceError(f"an array with strides {argument.strides}", "kernels take contiguous arrays", "copy it first")
-        return _array_type(argument.dtype.name, len(argument.shape))
+        return _array_type(argument.dtype, len(argument.shape))
     raise DeviceError(f"a kernel's argument of type {type(argument).__name__}", "kernels take device arrays and numpy numbers", "wrap it")
 
 

@@ -38,14 +38,12 @@ class Launch:
             self._pack()
 
     def _pack(self) -> None:
-        self.function = self.device.function_of(self.dispatcher, tuple(type_of(a) for a in self.arguments))
-        if self.function is None:  # a blueprint only notes which kernels are needed
-            return
         from cuda.bindings import driver
 
+        self.function = self.device.function_of(self.dispatcher, tuple(type_of(a) for a in self.arguments))
         self._cells = cells_of(self.arguments)
         self._pointers = self._cells.ctypes.data + 8 * np.arange(self._cells.size, dtype=np.uint64)
-        if self.shape.shared_bytes > PLAIN_SHARED_BYTES:
+        if self.shape.shared_bytes > PLAIN_SHARED_BYTES and self.function is not None:  # a blueprint has no functions
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _checked(driver.cuFuncSetAttribute(self.function, attribute, self.shape.shared_bytes))
         config = driver.CUlaunchConfig()

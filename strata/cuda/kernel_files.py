@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from strata.cuda.compiling import COMPILING, Compiled, Resources, compile_kernel, compilers
+from strata.cuda.compiling import COMPILING, Compiled, Resources, compile_kernel, compilers, why_no_compiler
 from strata.errors import UsageError
 from strata.numerics.entries import LIMIT_BYTES, base_folder, forget_oldest, read_entry, write_entry
 from strata.numerics.fingerprint import fingerprint, portable_fingerprint
@@ -164,5 +164,5 @@ class KernelFiles:
 
 @cache
 def kernel_files() -> KernelFiles:
-    """Return this process's kernels on disk, in the folders that the environment names."""
-    return KernelFiles(ready_folder(), kept_folder())
+    """Return this process's kernels on disk, in the folders that the environment names; ready ones only where there is no compiler."""
+    return KernelFiles(ready_folder(), kept_folder() if why_no_compiler() is None else None)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,6 +106,37 @@ def test_other_compilers_make_other_kept_names_and_the_same_ready_name(monkeypat
     before = ready_name(*kernel), kept_name(*kernel)
     monkeypatch.setattr("strata.cuda.kernel_files.compilers", lambda: ("another numba",))
     assert ready_name(*kernel) == before[0] and kept_name(*kernel) != before[1]
+
+
+def test_an_option_that_depends_on_what_is_installed_is_in_the_kept_name_only():
+    from strata.cuda.kernel_files import kept_name, ready_name
+
+    names = []
+    for lto in (True, False):
+        kernel = scaled(np.float32(2))
+        kernel.targetoptions["lto"] = lto
+        names.append((ready_name(kernel, floats(), CAPABILITY), kept_name(kernel, floats(), CAPABILITY)))
+    assert names[0][0] == names[1][0] and names[0][1] != names[1][1]
+
+
+def test_without_a_linker_ready_kernels_are_loaded_and_others_left_to_numba(tmp_path, monkeypatch):
+    from strata.cuda import kernel_files, loading
+    from strata.cuda.building import KernelFolder
+
+    card = SimpleNamespace(capability=CAPABILITY)
+    KernelFolder(tmp_path, True, CAPABILITY).compile((scaled(np.float32(2)), floats()))
+    forbid_compiling(monkeypatch)
+    missing = lambda: "no linker"  # noqa: E731
+    monkeypatch.setenv("STRATA_CUDA_KERNELS", str(tmp_path))
+    for module in (kernel_files, loading):
+        monkeypatch.setattr(module, "why_no_compiler", missing)
+    monkeypatch.setattr(loading, "kernel_files", kernel_files.kernel_files.__wrapped__)
+    monkeypatch.setattr(loading, "_why_numba_compiles", missing)
+    monkeypatch.setattr(loading, "_function_of", lambda cubin, entry: ("loaded", cubin[:4]))
+    monkeypatch.setattr(loading, "_numbas_own", lambda dispatcher, types: ("Numba's own", types))
+    load = loading.load_function.__wrapped__
+    assert load(card, scaled(np.float32(2)), floats()) == ("loaded", b"\x7fELF")
+    assert load(card, scaled(np.float32(3)), floats()) == ("Numba's own", floats())
 
 
 def test_a_ready_kernel_is_read_and_its_folder_left_alone(tmp_path, monkeypatch):

@@ -151,6 +151,15 @@ class CudaDevice:
         """Return page-locked host memory that kernels address too."""
         return self._guarded("mapped memory", int(np.prod(shape)) * np.dtype(dtype).itemsize, lambda: cuda.mapped_array(shape, dtype))
 
+    def function_of(self, dispatcher, types: tuple):
+        """Return the driver's function of a kernel for argument types, compiled and loaded at its first use here."""
+        key = (dispatcher, types)
+        if key not in self.kernels:
+            from strata.cuda.loading import load_function
+
+            self.kernels[key] = load_function(self.card, dispatcher, types)
+        return self.kernels[key]
+
     def event(self, timing: bool = False):
         """Return a new event: `record(stream)`, `wait(stream)`, `synchronize()`."""
         return cuda.event(timing=timing)

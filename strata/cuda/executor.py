@@ -77,6 +77,18 @@ class CudaExecutor:
             self.device.attach()
             return self._run_window(window, residual, blocks)
 
+    def record(self, window: Window, is_first: bool, blocks) -> tuple[Launch, ...]:
+        """Return the launches of a window, and of its commit, without sending any: for a device that is a blueprint."""
+        lane = self._lane(window)
+        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
+        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
+        key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, not is_first)
+        launches = self._program(key, lane, is_first, blocks).launches
+        if not window.keep:
+            launches += tuple(self._commit_launches(lane))
+        self._release(lane)
+        return launches
+
     def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane = self._lane(window)
         lane.fill(self.device, window)

@@ -31,6 +31,8 @@ LOWEST = np.int32(-0x80000000)
 NOBODY = np.int32(0x7FFFFFFF)
 MOST_TOGETHER = 1024
 """Entries that one block routes and groups."""
+MOST_ROWS_TOGETHER = 8
+"""Rows that are routed so at most: such a kernel is made for one number of rows, and prompts have many lengths."""
 WARPS = 8
 THREADS = 32 * WARPS
 LARGEST_LIST = 1024
@@ -242,7 +244,7 @@ def launch_route_and_group(
     require(n_used <= 32 and n_used <= n_experts <= LARGEST_LIST, f"{n_used} of {n_experts} experts", f"32 of {LARGEST_LIST} fit")
     require(n_entries <= lists.most_entries, f"{n_entries} entries", f"the lists were made for {lists.most_entries}", "make longer lists")
     listed = (lists.experts, lists.starts, lists.entry_rows, entry_of, lists.n_listed, np.int32(lists.most_experts + 1))
-    if n_entries <= MOST_TOGETHER:
+    if n_rows <= MOST_ROWS_TOGETHER and n_entries <= MOST_TOGETHER:
         run = together_kernel(n_experts, n_used, n_rows, target)
         shape = Shape((1, 1), threads_together(n_rows, n_used))
         return (Launch(device, run, shape, (logits, ids, weights, *listed), programmatic),)

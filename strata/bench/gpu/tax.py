@@ -1,0 +1,85 @@
+"""The canonical tax: the hottest products against twins of the same tile with a free order, on the synthetic model's weights.
+
+Does not know: what a twin leaves out (free_order.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from strata.bench.gpu import free_order
+from strata.bench.gpu.clocks import launch_us
+from strata.bench.gpu.recorded import name_of
+from strata.cuda import products
+from strata.cuda.device import CudaDevice
+from strata.cuda.launch import Launch
+from strata.cuda.placed import CardStage
+from strata.errors import DeviceError
+from strata.formats.table import FORMATS
+
+PURPOSE = "rows of the canonical tax"
+MOST_WIDE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Tax:
+    """A product: microseconds in the contract's order and in a free one."""
+
+    name: str
+    us: float
+    free_us: float
+
+    @property
+    def percent(self) -> float:
+        """What the contract's order costs, of the free one's time."""
+        return 100 * (self.us / self.free_us - 1)
+
+
+def measure(device: CudaDevice, stage: CardStage, chunk: int, n_times: int) -> list[Tax]:
+    """Measure one row of a packed and of a float product, and a chunk of `chunk` rows (0: none) of a packed one."""
+    layers = [layer for layer in stage.layers if layer.gdn is not None]
+    found = []
+    for name, pairs in _cases(device, layers, chunk):
+        canonical, free = zip(*pairs, strict=True)
+        found.append(Tax(name, launch_us(device, canonical, n_times), launch_us(device, free, n_times)))
+    device.give_back(PURPOSE)
+    return found
+
+
+def _cases(device: CudaDevice, layers, chunk: int) -> Iterator[tuple[str, list[tuple[Launch, Launch]]]]:
+    packed = [layer.gdn.qkv for layer in layers]
+    one = packed[0]
+    if isinstance(one, products.Packed):
+        shown = f"{FORMATS[one.type_id].name} {one.n_out}x{one.n_in}"
+        twin = free_order.dense_rows(one.type_id, 1, device.target)
+        yield f"one row x {shown}", [_packed_pair(device, matrix, 1, "dense_rows", twin) for matrix in packed]
+        if chunk > products.WINDOW_ROWS:
+            twin = free_order.dense_tiles(one.type_id, device.target)
+            wide = [_packed_pair(device, matrix, chunk, "dense_tiles", twin) for matrix in packed[:MOST_WIDE]]
+            yield f"{chunk} rows x {shown}", wide
+    down = [mixer.down for layer in layers for mixer in (layer.attention_mixer, layer.moe_mixer)]
+    yield f"one row x {down[0].type_name} {down[0].n_out}x{down[0].n_in}", [_float_pair(device, matrix) for matrix in down]
+
+
+def _pair(launch: Launch, expected: str, twin) -> tuple[Launch, Launch]:
+    if name_of(launch) != expected:
+        raise DeviceError(f"the twin of {expected}", f"the product is now computed by {name_of(launch)}", "write the twin anew")
+    return launch, Launch(launch.device, twin, launch.shape, launch.arguments)
+
+
+def _rows(device: CudaDevice, n_rows: int, n_in: int):
+    return device.upload(PURPOSE, np.random.default_rng(1).standard_normal(n_rows * n_in).astype(np.float32))
+
+
+def _packed_pair(device: CudaDevice, matrix, n_rows: int, expected: str, twin) -> tuple[Launch, Launch]:
+    coded, out = products.make_coded(device, PURPOSE, n_rows, matrix.n_in), device.empty(PURPOSE, n_rows * matrix.n_out, np.float32)
+    products.code(device, _rows(device, n_rows, matrix.n_in), coded, n_rows).go()
+    device.synchronise()
+    return _pair(products.dense(device, matrix, coded, n_rows, out), expected, twin)
+
+
+def _float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
+    x, out = _rows(device, 1, matrix.n_in), device.empty(PURPOSE, matrix.n_out, np.float32)
+    launch = products.floats(device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, 1, out)
+    return _pair(launch, "float_rows", free_order.one_float_row(matrix.type_name, device.target))

@@ -42,8 +42,11 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A window: rows, rows with logits, slots in use; per attention layer, cells chosen in all segments, pairs of row and
-    cell, and pooled keys scored; distinct: experts that the layers take, summed over the layers."""
+    """A window: rows, rows with logits, slots in use.
+
+    Per attention layer: cells that are read, pairs of row and cell, pooled keys that are read, pairs of row and pooled key;
+    distinct: experts that the layers take, summed over the layers.
+    """
 
     n_rows: int
     n_logits: int
@@ -51,6 +54,7 @@ class Load:
     cells: int
     pairs: int
     scored: int
+    scored_pairs: int
     distinct: float
 
 
@@ -98,7 +102,7 @@ def operations_of(config: ModelConfig, weights: Weights, load: Load) -> Operatio
     head = load.n_logits * weights.output.n_weights
     scan = len(c.gdn_layers) * n * c.n_ssm_v_heads * 4 * c.ssm_state**2
     attention = len(c.qsa_layers) * load.pairs * c.n_q_heads * 2 * c.head_dim
-    indexer = len(c.qsa_layers) * load.scored * (n // max(1, load.n_slots)) * c.indexer_width
+    indexer = len(c.qsa_layers) * load.scored_pairs * c.indexer_width
     return Operations(2 * (n * (packed + c.n_used * experts) + head), n * plain + scan + attention + indexer)
 
 
@@ -109,4 +113,5 @@ def load_of(config: ModelConfig, segments: list[tuple[int, int]], n_logits: int,
     cells = sum(min(end, width * n) for end, (_, n) in zip(ends, segments, strict=True))
     pairs = sum(min(start + i + 1, width) for start, n in segments for i in range(n))
     scored = sum(end // config.indexer_block for end in ends if end > width)
-    return Load(sum(n for _, n in segments), n_logits, len(segments), cells, pairs, scored, distinct)
+    scored_pairs = sum((start + i + 1) // config.indexer_block for start, n in segments for i in range(n) if start + i + 1 > width)
+    return Load(sum(n for _, n in segments), n_logits, len(segments), cells, pairs, scored, scored_pairs, distinct)

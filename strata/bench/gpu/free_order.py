@@ -46,12 +46,15 @@ def free_sum8(a, b, c, d, e, f, g, h):
 
 
 def with_helpers(function, **helpers):
-    """Return a function whose module has other helpers of some names; raises DeviceError where it has none of a name."""
+    """Return a function whose module has other helpers of some names; raises DeviceError where it uses none of a name.
+
+    What it makes counts as this module's: kernels on disk are found by their functions' modules among other things.
+    """
     plain = getattr(function, "__wrapped__", function)
     missing = sorted(name for name in helpers if name not in plain.__code__.co_names and name not in _inner_names(plain.__code__))
     if missing:
         raise DeviceError(f"the twin of {plain.__qualname__}", f"the kernel no longer uses {', '.join(missing)}", "write the twin anew")
-    return FunctionType(plain.__code__, {**plain.__globals__, **helpers}, plain.__name__, plain.__defaults__, plain.__closure__)
+    return FunctionType(plain.__code__, {**plain.__globals__, **helpers, "__name__": __name__}, plain.__name__, plain.__defaults__, plain.__closure__)
 
 
 def _inner_names(code) -> set[str]:

@@ -66,34 +66,43 @@ class Profile:
 
 
 def profile(device: CudaDevice, measured: Measured, n_times: int) -> Profile:
-    """Time every launch of a measured window."""
-    found, cache = [], cache_bytes(device)
+    """Time every launch of a measured window; launches of all layers that differ in their addresses only are timed together."""
+    groups = grouped(measured)
+    times = {key: launch_us(device, _in_graph(launches, measured.speed.n_rows), n_times) for key, launches in groups.items()}
+    cache, found = cache_bytes(device), []
     for kind in KINDS:
         sections = [section.launches for section in measured.recorded.of_kind(kind)]
         for place in range(max(map(len, sections), default=0)):
             here = [launches[place] for launches in sections if place < len(launches)]
-            found.append(_timed(device, measured, kind, place, here, n_times, cache))
+            keys = [key_of(measured, launch) for launch in here]
+            common, _ = Counter(keys).most_common(1)[0]
+            one, us = here[keys.index(common)], sum(times[key] for key in keys) / len(keys)
+            weights = measured.traffic.weight_bytes(one) * len(groups[common])
+            found.append(KernelTime(
+                kind, place, measured.traffic.shown(one), one.shape.grid, one.shape.n_threads, us, measured.traffic.of(one), len(here),
+                0 < weights <= cache,
+            ))
     speed = measured.speed
     return Profile(speed.n_rows, speed.device_ms.median, tuple(found))
 
 
-def _timed(device: CudaDevice, measured: Measured, kind: str, place: int, here: list[Launch], n_times: int, cache: int) -> KernelTime:
-    alike, traffic = most_alike(here), measured.traffic
-    wide = measured.speed.n_rows > PLACES
-    launches = alike[:MOST_WIDE] if wide else alike * -(-LEAST_LAUNCHES // len(alike))
-    one, us = alike[0], launch_us(device, launches, n_times)
-    weights = traffic.weight_bytes(one)
-    return KernelTime(
-        kind, place, traffic.shown(one), one.shape.grid, one.shape.n_threads, us, traffic.of(one), len(here),
-        0 < weights * len(set(map(id, launches))) <= cache,
-    )
+def key_of(measured: Measured, launch: Launch) -> tuple:
+    """Return what launches of different layers have in common where only their addresses differ."""
+    return measured.traffic.shown(launch), id(launch.dispatcher), launch.shape.grid
 
 
-def most_alike(launches: list[Launch]) -> list[Launch]:
-    """Return the launches of the kernel that most of them have: a first layer may have another one."""
-    counts = Counter(id(launch.dispatcher) for launch in launches)
-    chosen = counts.most_common(1)[0][0]
-    return [launch for launch in launches if id(launch.dispatcher) == chosen]
+def grouped(measured: Measured) -> dict[tuple, list[Launch]]:
+    """Return the launches of a window by `key_of`."""
+    groups: dict[tuple, list[Launch]] = {}
+    for launch in measured.recorded.program.launches:
+        groups.setdefault(key_of(measured, launch), []).append(launch)
+    return groups
+
+
+def _in_graph(launches: list[Launch], n_rows: int) -> list[Launch]:
+    if n_rows > PLACES:
+        return launches[:MOST_WIDE]
+    return launches * -(-LEAST_LAUNCHES // len(launches))
 
 
 def cache_bytes(device: CudaDevice) -> int:

@@ -19,6 +19,7 @@ from strata.cuda.seam import Target, fma, kernel, load_four_words, mma32
 COPIED_BYTES = 2 << 30
 THREADS = 256
 BLOCKS_PER_UNIT = 8
+AT_ONCE = 4
 TURNS, CHAINS = 512, 8
 N_SUMS = 4 * CHAINS
 MMA_OPERATIONS = 2 * 16 * 8 * 32
@@ -43,10 +44,13 @@ def read_kernel(target: Target):
 
     @kernel(THREADS)
     def run(words, n_pieces, out):
-        thread, total = np.int64(cuda.grid(1)), np.int32(0)
-        for piece in range(thread, n_pieces, np.int64(cuda.gridsize(1))):
-            a, b, c, d = load_four_words(words, 16 * piece)
-            total = np.int32(total ^ a ^ b ^ c ^ d)
+        thread, step, total = np.int64(cuda.grid(1)), np.int64(cuda.gridsize(1)), np.int32(0)
+        for first in range(thread, n_pieces, AT_ONCE * step):
+            for k in range(AT_ONCE):
+                piece = first + k * step
+                if piece < n_pieces:
+                    a, b, c, d = load_four_words(words, 16 * piece)
+                    total = np.int32(total ^ a ^ b ^ c ^ d)
         out[thread] = total
 
     return run

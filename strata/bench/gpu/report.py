@@ -18,9 +18,11 @@ WINDOW_HEADER = (
 )
 CHUNK_HEADER = (
     f"{'rows':>6}{'at':>7}{'device ms':>11}{'(least - most)':>19}{'tokens/s':>10}{'wall ms':>9}{'tokens/s':>10}{'bytes ms':>10}"
-    f"{'operations ms':>15}{'of floor':>10}{'experts':>9}{'launches':>10}{'gdn':>6}{'qsa':>6}{'mean':>6}{'host us/layer':>15}"
+    f"{'int8 ms':>9}{'float ms':>9}{'of floor':>10}{'experts':>9}{'launches':>10}{'gdn':>6}{'qsa':>6}{'mean':>6}{'host us/layer':>15}"
 )
-KERNEL_HEADER = f"{'in':<18}{'#':>4}  {'kernel':<58}{'grid':>14}{'threads':>9}{'us':>10}{'KB':>11}{'copy us':>10}{'share':>7}{'times':>7}{'window us':>11}{'':>3}"
+KERNEL_HEADER = (
+    f"{'kernel':<54}{'grid':>13}{'threads':>9}{'us':>10}{'KB':>10}{'copy us':>10}{'share':>7}{'times':>7}{'window us':>11}{'of sum':>8}{'so far':>8}"
+)
 PARTS = ("dense", "experts", "head", "state", "cells", "tables")
 
 
@@ -87,9 +89,15 @@ def _window_line(speed: WindowSpeed, rates: Rates) -> str:
 
 
 def _chunk_line(speed: WindowSpeed, rates: Rates) -> str:
-    by_bytes, by_operations = speed.bytes_ms(rates.copy.median), speed.operations_ms(rates.int8, rates.fused)
-    share = 100 * max(by_bytes, by_operations) / speed.device_ms.median
-    return f"{_start(speed)}{by_bytes:>10.3f}{by_operations:>15.3f}{share:>8.1f} %{_end(speed)}"
+    share = 100 * _floor_ms(speed, rates) / speed.device_ms.median
+    parts = f"{speed.bytes_ms(rates.copy.median):>10.3f}{speed.int8_ms(rates.int8):>9.3f}{speed.fused_ms(rates.fused):>9.3f}"
+    return f"{_start(speed)}{parts}{share:>8.1f} %{_end(speed)}"
+
+
+def _floor_ms(speed: WindowSpeed, rates: Rates) -> float:
+    """Decode windows have the floor of their bytes, prompt chunks the largest of all."""
+    by_bytes = speed.bytes_ms(rates.copy.median)
+    return by_bytes if speed.n_rows <= PLACES else speed.floor_ms(rates.copy.median, rates.int8, rates.fused)
 
 
 def _parts_line(speed: WindowSpeed) -> str:
@@ -98,25 +106,43 @@ def _parts_line(speed: WindowSpeed) -> str:
 
 
 def profile_lines(profile: Profile, bandwidth: float) -> Iterator[str]:
-    """Yield a profile's table, the most costly launch first, and the sum of each kind of layer."""
+    """Yield a profile's table, the most costly launch of all layers first; then each kind of layer in the order of its launches."""
     yield ""
-    yield f"launches of a window of {profile.n_rows} rows, each alone in a graph; * all layers' weights fit into the cache"
+    yield f"launches of a window of {profile.n_rows} rows, each alone in a graph of all layers' ones; * their weights fit into the cache"
     yield KERNEL_HEADER
-    yield from (_kernel_line(kernel, bandwidth) for kernel in sorted(profile.kernels, key=lambda kernel: -kernel.window_us))
+    groups: dict[tuple, list[KernelTime]] = {}
+    for kernel in profile.kernels:
+        groups.setdefault((kernel.name, kernel.grid), []).append(kernel)
+    before = 0.0
+    for group in sorted(groups.values(), key=lambda group: -_whole_us(group)):
+        before += _whole_us(group)
+        yield _group_line(group, bandwidth, 1e3 * profile.sum_ms, before)
     for kind in dict.fromkeys(kernel.kind for kernel in profile.kernels):
-        mine = [kernel for kernel in profile.kernels if kernel.kind == kind]
-        one, floor = sum(kernel.us for kernel in mine), sum(kernel.copy_us(bandwidth) for kernel in mine)
-        whole = sum(kernel.window_us for kernel in mine)
-        yield f"{kind:<18}{len(mine):>4} launches, {one:,.1f} us once (bytes {floor:,.1f} us), {whole / 1e3:.3f} ms in the window"
+        yield from _kind_lines([kernel for kernel in profile.kernels if kernel.kind == kind], bandwidth)
     yield f"sum {profile.sum_ms:.3f} ms, window measured {profile.window_ms:.3f} ms, ratio {profile.sum_ms / profile.window_ms:.3f}"
 
 
-def _kernel_line(kernel: KernelTime, bandwidth: float) -> str:
-    grid = f"{kernel.grid[0]} x {kernel.grid[1]}"
+def _whole_us(group: list[KernelTime]) -> float:
+    return sum(kernel.window_us for kernel in group)
+
+
+def _group_line(group: list[KernelTime], bandwidth: float, sum_us: float, so_far: float) -> str:
+    one, count, whole = group[0], sum(kernel.count for kernel in group), _whole_us(group)
+    us, grid = whole / count, f"{one.grid[0]} x {one.grid[1]}"
     return (
-        f"{kernel.kind:<18}{kernel.place:>4}  {kernel.name[:57]:<58}{grid:>14}{kernel.n_threads:>9}{kernel.us:>10.2f}{kernel.n_bytes / 1e3:>11,.0f}"
-        f"{kernel.copy_us(bandwidth):>10.2f}{100 * kernel.share(bandwidth):>6.0f}%{kernel.count:>7}{kernel.window_us:>11.1f}{' *' if kernel.cached else '':>3}"
+        f"{one.name[:53]:<54}{grid:>13}{one.n_threads:>9}{us:>10.2f}{one.n_bytes / 1e3:>10,.0f}{one.copy_us(bandwidth):>10.2f}"
+        f"{100 * one.copy_us(bandwidth) / us:>6.0f}%{count:>7}{whole:>11.1f}{100 * whole / sum_us:>7.1f}%{100 * so_far / sum_us:>7.1f}%"
+        f"{' *' if one.cached else ''}"
     )
+
+
+def _kind_lines(kernels: list[KernelTime], bandwidth: float) -> Iterator[str]:
+    once, floor = sum(kernel.us for kernel in kernels), sum(kernel.copy_us(bandwidth) for kernel in kernels)
+    yield (
+        f"{kernels[0].kind}: {len(kernels)} launches, {once:,.1f} us once (their bytes {floor:,.1f} us), {kernels[0].count} in the window "
+        f"{_whole_us(kernels) / 1e3:.3f} ms"
+    )
+    yield "    " + ", ".join(f"{kernel.name.split()[0]} {kernel.us:.1f}" for kernel in kernels)
 
 
 def json_of(report: Report, settings: BenchSettings) -> dict:
@@ -141,10 +167,10 @@ def _model_json(model: ModelReport, rates: Rates) -> dict:
 
 
 def _window_json(speed: WindowSpeed, rates: Rates) -> dict:
-    by_bytes, by_operations = speed.bytes_ms(rates.copy.median), speed.operations_ms(rates.int8, rates.fused)
-    floor = by_bytes if speed.n_rows <= PLACES else max(by_bytes, by_operations)
+    floor = _floor_ms(speed, rates)
     return asdict(speed) | {
-        "floor_bytes": speed.floor.total, "bytes_ms": by_bytes, "operations_ms": by_operations, "of_floor": floor / speed.device_ms.median,
+        "floor_bytes": speed.floor.total, "bytes_ms": speed.bytes_ms(rates.copy.median), "int8_ms": speed.int8_ms(rates.int8),
+        "fused_ms": speed.fused_ms(rates.fused), "floor_ms": floor, "of_floor": floor / speed.device_ms.median,
         "tokens_per_second": speed.tokens_per_second, "wall_tokens_per_second": speed.wall_tokens_per_second,
     }
 

@@ -19,6 +19,9 @@ from strata.formats.table import FORMATS
 from strata.model.config import ModelConfig
 from strata.rows import Window
 
+SCRATCH = ("tops", "totals", "triples")
+"""Buffers for more than a window ever uses: what attention's parts hand to its merging counts nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Weight:
@@ -88,11 +91,12 @@ class Traffic:
         return int(sum(self._bytes(address, array, name_of(launch)) for address, array in arrays.items()))
 
     def shown(self, launch: Launch) -> str:
-        """Return the kernel's name with the weight that it reads, or the first buffer that it is given."""
+        """Return the kernel's name with the matrix that it reads, or a vector, or the first buffer that it is given."""
         addresses = [address_of(a) for a in launch.arguments if is_array(a)]
-        found = [self.weights[a].shown for a in addresses if a in self.weights and self.weights[a].shown]
-        buffers = [self.names[a] for a in addresses if a in self.names]
-        return " ".join((name_of(launch), *(found or buffers[:1])))
+        weights = [self.weights[a] for a in addresses if a in self.weights]
+        matrices = [weight.shown for weight in weights if weight.shown]
+        others = [weight.name for weight in weights] or [self.names[a] for a in addresses if a in self.names]
+        return " ".join((name_of(launch), *(matrices or others[:1])))
 
     def weight_bytes(self, launch: Launch) -> int:
         """Return the bytes of the weights and states alone."""
@@ -106,7 +110,7 @@ class Traffic:
             return 2 * len(set(self.window.slots.tolist())) * self.state[address]
         if address in self.cells:
             return self._cell_bytes(self.cells[address], array, kernel)
-        return self.asked.get(address, 0)
+        return 0 if self.names.get(address) in SCRATCH else self.asked.get(address, 0)
 
     def _weight_bytes(self, weight: Weight) -> float:
         if weight.is_table:

@@ -3,7 +3,7 @@
 Device time is that of the executor's own launches between two events: replays of a graph of them for windows of up to eight
 rows, as the executor replays them; for prompt chunks the launches as they are sent.  Wall time is that of `run_window`, with all
 that Python does and the copy of logits to the host; the host's part of it is what is not spent waiting for the card.
-Does not know: floors' use, tables.
+Does not know: tables.
 """
 
 from collections.abc import Sequence
@@ -59,9 +59,17 @@ class WindowSpeed:
         """Milliseconds that the bytes need at a bandwidth in bytes per second."""
         return 1e3 * self.floor.total / bandwidth
 
-    def operations_ms(self, int8: float, fused: float) -> float:
-        """Milliseconds that the operations need, where tensor cores and float units never work at the same time."""
-        return 1e3 * (self.operations.int8 / int8 + self.operations.fused / fused)
+    def int8_ms(self, rate: float) -> float:
+        """Milliseconds that the int8 operations need at a rate."""
+        return 1e3 * self.operations.int8 / rate
+
+    def fused_ms(self, rate: float) -> float:
+        """Milliseconds that the fused multiply-adds need at a rate."""
+        return 1e3 * self.operations.fused / rate
+
+    def floor_ms(self, bandwidth: float, int8: float, fused: float) -> float:
+        """The largest of the three: memory, tensor cores and float units may work at the same time."""
+        return max(self.bytes_ms(bandwidth), self.int8_ms(int8), self.fused_ms(fused))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,10 +33,10 @@ class Generator:
             pattern = pattern_of(type_name)
             self._patterns[type_name] = tuple(self.device.upload(PATTERNS, values) for values in (pattern.kept, pattern.fixed))
         self.seed += 1
-        launch_fill(self.device, raw.view(np.uint8), *self._patterns[type_name], _apart(self.seed)).go()
+        launch_fill(self.device, raw.view(np.uint8), *self._patterns[type_name], seed_of(self.seed)).go()
 
 
-def _apart(seed: int) -> int:
+def seed_of(seed: int) -> int:
     """Return a number below 2^62 far from that of the next seed."""
     return seed * 0x1E3779B97F4A7C15 % (1 << 62)
 

@@ -53,13 +53,13 @@ def _cases(device: CudaDevice, layers, chunk: int) -> Iterator[tuple[str, list[t
     if isinstance(one, products.Packed):
         shown = f"{FORMATS[one.type_id].name} {one.n_out}x{one.n_in}"
         twin = free_order.dense_rows(one.type_id, 1, device.target)
-        yield f"one row x {shown}", [_packed_pair(device, matrix, 1, "dense_rows", twin) for matrix in packed]
+        yield f"one row x {shown}", [packed_pair(device, matrix, 1, "dense_rows", twin) for matrix in packed]
         if chunk > products.WINDOW_ROWS:
             twin = free_order.dense_tiles(one.type_id, device.target)
-            wide = [_packed_pair(device, matrix, chunk, "dense_tiles", twin) for matrix in packed[:MOST_WIDE]]
+            wide = [packed_pair(device, matrix, chunk, "dense_tiles", twin) for matrix in packed[:MOST_WIDE]]
             yield f"{chunk} rows x {shown}", wide
     down = [mixer.down for layer in layers for mixer in (layer.attention_mixer, layer.moe_mixer)]
-    yield f"one row x {down[0].type_name} {down[0].n_out}x{down[0].n_in}", [_float_pair(device, matrix) for matrix in down]
+    yield f"one row x {down[0].type_name} {down[0].n_out}x{down[0].n_in}", [float_pair(device, matrix) for matrix in down]
 
 
 def _pair(launch: Launch, expected: str, twin) -> tuple[Launch, Launch]:
@@ -72,14 +72,16 @@ def _rows(device: CudaDevice, n_rows: int, n_in: int):
     return device.upload(PURPOSE, np.random.default_rng(1).standard_normal(n_rows * n_in).astype(np.float32))
 
 
-def _packed_pair(device: CudaDevice, matrix, n_rows: int, expected: str, twin) -> tuple[Launch, Launch]:
+def packed_pair(device: CudaDevice, matrix, n_rows: int, expected: str, twin) -> tuple[Launch, Launch]:
+    """Return a packed product of random rows and its twin; both write the array that is their last argument."""
     coded, out = products.make_coded(device, PURPOSE, n_rows, matrix.n_in), device.empty(PURPOSE, n_rows * matrix.n_out, np.float32)
     products.code(device, _rows(device, n_rows, matrix.n_in), coded, n_rows).go()
     device.synchronise()
     return _pair(products.dense(device, matrix, coded, n_rows, out), expected, twin)
 
 
-def _float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
+def float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
+    """Return a float product of a random row and its twin."""
     x, out = _rows(device, 1, matrix.n_in), device.empty(PURPOSE, matrix.n_out, np.float32)
     launch = products.floats(device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, 1, out)
     return _pair(launch, "float_rows", free_order.one_float_row(matrix.type_name, device.target))

@@ -36,21 +36,14 @@ def check_pair(card, pair) -> None:
     assert np.abs(found[1] - found[0]).max() <= TOLERANCE * np.abs(found[0]).max()
 
 
-def check_rows(card, type_name: str, n_out: int, n_in: int) -> None:
-    from strata.bench.gpu import free_order, tax
+def check_packed(card, type_name: str, n_rows: int, n_out: int, n_in: int) -> None:
+    from strata.bench.gpu.free_order import Freer
+    from strata.bench.gpu.tax import packed_pair
 
-    matrix = generated_matrix(card, type_name, n_out, n_in)
-    check_pair(card, tax.packed_pair(card, matrix, 1, "dense_rows", free_order.dense_rows(matrix.type_id, 1, card.target)))
-
-
-def check_tiles(card, type_name: str, n_rows: int, n_out: int, n_in: int) -> None:
-    from strata.bench.gpu import free_order, tax
-
-    matrix = generated_matrix(card, type_name, n_out, n_in)
-    check_pair(card, tax.packed_pair(card, matrix, n_rows, "dense_tiles", free_order.dense_tiles(matrix.type_id, card.target)))
+    check_pair(card, packed_pair(card, Freer(), generated_matrix(card, type_name, n_out, n_in), n_rows))
 
 
 def check_floats(card, type_name: str, n_out: int, n_in: int) -> None:
-    from strata.bench.gpu import tax
+    from strata.bench.gpu.tax import float_pair
 
-    check_pair(card, tax.float_pair(card, generated_matrix(card, type_name, n_out, n_in)))
+    check_pair(card, float_pair(card, generated_matrix(card, type_name, n_out, n_in)))

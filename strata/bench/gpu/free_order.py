@@ -1,26 +1,38 @@
 """Twins of product kernels with a free order: what the contract's order costs.  For measuring only; nothing else may use them.
 
-A twin of a packed product is the executor's own kernel, built from the same factories with the arithmetic exchanged: plain
-products and sums that the compiler may contract, and sums of lanes in the hardware's order.  Copies, unpacking, integer products
-and the tile are the same.  The twin of a float product has the same tile and copies, and one accumulator a thread where the
-contract has four.  Their results differ from the contract's in the last bits.  Does not know: time.
+A twin of a packed product is the executor's own launch, made by the same factories with the arithmetic exchanged: plain sums and
+products that the compiler may contract in place of rounded ones, and a plain sum in place of the eight-lane tree.  Copies,
+unpacking, integer products and the tile are the same.  The twin of a float product has the same tile and copies, and one
+accumulator a thread where the contract has four.  Their results differ from the contract's in the last bits.
+Does not know: time.
 """
 
 from functools import cache
-from types import FunctionType
+from types import FunctionType, ModuleType, SimpleNamespace
 
 import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda import float_rows, row_parts, rows, tile_kernels, tile_parts
+from strata.cuda import float_rows, on_cuda, seam
 from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
 from strata.cuda.seam import Target, copies, exchange_float, jit, kernel
-from strata.cuda.tiles import CHUNK, Tile
-from strata.errors import DeviceError
 
 ZERO = np.float32(0.0)
 WARP_STEPS = (16, 8, 4, 2, 1)
+ROOM = "strata.cuda."
+LEFT_ALONE = tuple(ROOM + name for name in ("seam", "addresses", "readers", "staging", "launch", "device", "coding", "on_cuda"))
+"""Modules whose functions a twin shares with its original: what fetches and unpacks."""
+
+
+@jit
+def free_add(a, b):
+    return a + b
+
+
+@jit
+def free_sub(a, b):
+    return a - b
 
 
 @jit
@@ -34,59 +46,78 @@ def free_fma(a, b, c):
 
 
 @jit
-def free_tree_of_lanes(total):
-    total = total + exchange_float(total, np.int32(1))
-    total = total + exchange_float(total, np.int32(2))
-    return total + exchange_float(total, np.int32(4))
-
-
-@jit
 def free_sum8(a, b, c, d, e, f, g, h):
     return a + b + c + d + e + f + g + h
 
 
-def with_helpers(function, **helpers):
-    """Return a function whose module has other helpers of some names; raises DeviceError where it uses none of a name.
-
-    What it makes counts as this module's: kernels on disk are found by their functions' modules among other things.
-    """
-    plain = getattr(function, "__wrapped__", function)
-    missing = sorted(name for name in helpers if name not in plain.__code__.co_names and name not in _inner_names(plain.__code__))
-    if missing:
-        raise DeviceError(f"the twin of {plain.__qualname__}", f"the kernel no longer uses {', '.join(missing)}", "write the twin anew")
-    return FunctionType(plain.__code__, {**plain.__globals__, **helpers, "__name__": __name__}, plain.__name__, plain.__defaults__, plain.__closure__)
+EXCHANGED = (
+    (seam.add, free_add), (seam.sub, free_sub), (seam.mul, free_mul), (seam.fma, free_fma), (on_cuda.tree8, free_sum8),
+)
 
 
-def _inner_names(code) -> set[str]:
-    found: set[str] = set()
+class Freer:
+    """Copies functions with the arithmetic exchanged, and whatever they use with it; each is copied once."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, object] = {}
+
+    def of(self, value):
+        """Return the copy of a function, a jitted helper or a module; the value itself where nothing of it changes."""
+        for ours, free in EXCHANGED:
+            if value is ours:
+                return free
+        if id(value) not in self._copies:
+            self._copies[id(value)] = self._copy(value)
+        return self._copies[id(value)]
+
+    def _copy(self, value):
+        python = getattr(value, "py_func", None) or getattr(value, "fn", None)
+        if python is not None and _is_ours(python):
+            return value if (free := self.of(python)) is python else jit(free)
+        if hasattr(value, "cache_parameters") and _is_ours(value.__wrapped__):
+            return value if (free := self.of(value.__wrapped__)) is value.__wrapped__ else cache(free)
+        return self._function(value) if isinstance(value, FunctionType) and _is_ours(value) else value
+
+    def _function(self, function: FunctionType):
+        """Its copies count as this module's: kernels on disk are found by their functions' modules among other things."""
+        names, before = _names_in(function.__code__), function.__globals__
+        exchanged = {}
+        for name in names & before.keys():
+            free = self._module(before[name], names) if isinstance(before[name], ModuleType) else self.of(before[name])
+            if free is not before[name]:
+                exchanged[name] = free
+        if not exchanged:
+            return function
+        return FunctionType(
+            function.__code__, {**before, **exchanged, "__name__": __name__}, function.__name__, function.__defaults__, function.__closure__
+        )
+
+    def _module(self, module: ModuleType, names: set[str]):
+        if not module.__name__.startswith(ROOM) or module.__name__ in LEFT_ALONE:
+            return module
+        exchanged = {name: self.of(vars(module)[name]) for name in names & vars(module).keys()}
+        same = all(free is vars(module)[name] for name, free in exchanged.items())
+        return module if same else SimpleNamespace(**{**vars(module), **exchanged})
+
+
+def _is_ours(function) -> bool:
+    module = getattr(function, "__module__", None) or ""
+    return module.startswith(ROOM) and module not in LEFT_ALONE
+
+
+def _names_in(code) -> set[str]:
+    found = set(code.co_names)
     for constant in code.co_consts:
         if hasattr(constant, "co_names"):
-            found |= set(constant.co_names) | _inner_names(constant)
+            found |= _names_in(constant)
     return found
 
 
 @cache
-def dense_rows(type_id: int, n_rows: int, target: Target):
-    """Return the twin of `rows.dense_rows`."""
-    step = with_helpers(row_parts.group_step, fma=free_fma, mul=free_mul)
-    products = with_helpers(rows._warp_products, group_step=step, tree_of_lanes=free_tree_of_lanes)
-    return with_helpers(rows.dense_rows, _warp_products=products)(type_id, n_rows, target)
-
-
-@cache
-def dense_tiles(type_id: int, target: Target, tile: Tile = CHUNK):
-    """Return the twin of `tile_kernels.dense_tiles`."""
-    groups = with_helpers(tile_parts.group_products, fma=free_fma, mul=free_mul)
-    meeting = with_helpers(tile_parts.lanes_meeting, tree8=free_sum8)
-    product = with_helpers(tile_kernels._tile_product, group_products=groups, lanes_meeting=meeting)
-    return with_helpers(tile_kernels.dense_tiles, _tile_product=product)(type_id, tile, target)
-
-
-@cache
 def one_float_row(type_name: str, target: Target):
-    """Return the twin of `float_rows.float_rows` for one row and one output a block, rows of a multiple of 16 bytes.
+    """Return the twin of a float product of one row with long weight rows of a multiple of 16 bytes: one output a block.
 
-    kernel(weights, n_in, n_out, pitch, x, out); shared memory as there.
+    kernel(weights, n_in, n_out, pitch, x, out); shared memory as `float_rows.shape_of` gives it.
     """
     widen_four, value_bytes = float_rows.WIDEN_FOUR[type_name]
     n_threads = float_rows.THREADS_PER_OUTPUT

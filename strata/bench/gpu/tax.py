@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.bench.gpu import free_order
 from strata.bench.gpu.clocks import launch_us
+from strata.bench.gpu.free_order import Freer, one_float_row
 from strata.bench.gpu.recorded import name_of
-from strata.cuda import products
+from strata.cuda import float_rows, products
 from strata.cuda.device import CudaDevice
-from strata.cuda.launch import Launch
+from strata.cuda.launch import Launch, Shape
 from strata.cuda.placed import CardStage
 from strata.errors import DeviceError
 from strata.formats.table import FORMATS
@@ -48,40 +48,38 @@ def measure(device: CudaDevice, stage: CardStage, chunk: int, n_times: int) -> l
 
 
 def _cases(device: CudaDevice, layers, chunk: int) -> Iterator[tuple[str, list[tuple[Launch, Launch]]]]:
-    packed = [layer.gdn.qkv for layer in layers]
-    one = packed[0]
-    if isinstance(one, products.Packed):
-        shown = f"{FORMATS[one.type_id].name} {one.n_out}x{one.n_in}"
-        twin = free_order.dense_rows(one.type_id, 1, device.target)
-        yield f"one row x {shown}", [packed_pair(device, matrix, 1, "dense_rows", twin) for matrix in packed]
-        if chunk > products.WINDOW_ROWS:
-            twin = free_order.dense_tiles(one.type_id, device.target)
-            wide = [packed_pair(device, matrix, chunk, "dense_tiles", twin) for matrix in packed[:MOST_WIDE]]
-            yield f"{chunk} rows x {shown}", wide
+    packed, freer = [layer.gdn.qkv for layer in layers], Freer()
+    shown = f"{FORMATS[packed[0].type_id].name} {packed[0].n_out}x{packed[0].n_in}"
+    yield f"one row x {shown}", [packed_pair(device, freer, matrix, 1) for matrix in packed]
+    if chunk > products.WINDOW_ROWS:
+        yield f"{chunk} rows x {shown}", [packed_pair(device, freer, matrix, chunk) for matrix in packed[:MOST_WIDE]]
     down = [mixer.down for layer in layers for mixer in (layer.attention_mixer, layer.moe_mixer)]
     yield f"one row x {down[0].type_name} {down[0].n_out}x{down[0].n_in}", [float_pair(device, matrix) for matrix in down]
 
 
-def _pair(launch: Launch, expected: str, twin) -> tuple[Launch, Launch]:
-    if name_of(launch) != expected:
-        raise DeviceError(f"the twin of {expected}", f"the product is now computed by {name_of(launch)}", "write the twin anew")
-    return launch, Launch(launch.device, twin, launch.shape, launch.arguments)
+def packed_pair(device: CudaDevice, freer: Freer, matrix, n_rows: int) -> tuple[Launch, Launch]:
+    """Return a packed product of random rows and its twin; both write the array that is their last argument.
+
+    Raises DeviceError where exchanging the arithmetic changed nothing: there would be no twin to compare with.
+    """
+    coded, out = products.make_coded(device, PURPOSE, n_rows, matrix.n_in), device.empty(PURPOSE, n_rows * matrix.n_out, np.float32)
+    products.code(device, _rows(device, n_rows, matrix.n_in), coded, n_rows).go()
+    device.synchronise()
+    launch, twin = products.dense(device, matrix, coded, n_rows, out), freer.of(products.dense)(device, matrix, coded, n_rows, out)
+    if twin.dispatcher is launch.dispatcher:
+        raise DeviceError(f"the twin of {name_of(launch)}", "it is the kernel itself", "name what it computes with in free_order.py")
+    return launch, twin
+
+
+def float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
+    """Return a float product of a random row and its twin; both write the array that is their last argument."""
+    x, out = _rows(device, 1, matrix.n_in), device.empty(PURPOSE, matrix.n_out, np.float32)
+    launch = products.floats(device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, 1, out)
+    cut, kernel = float_rows.shape_of(matrix.type_name, matrix.n_in, 1), one_float_row(matrix.type_name, device.target)
+    shape = Shape((matrix.n_out, 1), float_rows.THREADS_PER_OUTPUT, cut.shared_bytes)
+    sizes = (np.int32(matrix.n_in), np.int32(matrix.n_out), np.int32(cut.pitch))
+    return launch, Launch(device, kernel, shape, (matrix.raw, *sizes, x, out))
 
 
 def _rows(device: CudaDevice, n_rows: int, n_in: int):
     return device.upload(PURPOSE, np.random.default_rng(1).standard_normal(n_rows * n_in).astype(np.float32))
-
-
-def packed_pair(device: CudaDevice, matrix, n_rows: int, expected: str, twin) -> tuple[Launch, Launch]:
-    """Return a packed product of random rows and its twin; both write the array that is their last argument."""
-    coded, out = products.make_coded(device, PURPOSE, n_rows, matrix.n_in), device.empty(PURPOSE, n_rows * matrix.n_out, np.float32)
-    products.code(device, _rows(device, n_rows, matrix.n_in), coded, n_rows).go()
-    device.synchronise()
-    return _pair(products.dense(device, matrix, coded, n_rows, out), expected, twin)
-
-
-def float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
-    """Return a float product of a random row and its twin."""
-    x, out = _rows(device, 1, matrix.n_in), device.empty(PURPOSE, matrix.n_out, np.float32)
-    launch = products.floats(device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, 1, out)
-    return _pair(launch, "float_rows", free_order.one_float_row(matrix.type_name, device.target))

@@ -91,10 +91,12 @@ class Traffic:
         return int(sum(self._bytes(address, array, name_of(launch)) for address, array in arrays.items()))
 
     def shown(self, launch: Launch) -> str:
-        """Return the kernel's name with the matrix that it reads, or a vector, or the first buffer that it is given."""
-        addresses = [address_of(a) for a in launch.arguments if is_array(a)]
+        """Return the kernel's name with the matrices that it reads, or a vector, or the first buffer that it is given."""
+        addresses = list(dict.fromkeys(address_of(a) for a in launch.arguments if is_array(a)))
         weights = [self.weights[a] for a in addresses if a in self.weights]
         matrices = [weight.shown for weight in weights if weight.shown]
+        if len(matrices) > 1:
+            matrices = ["+".join(weight.name for weight in weights if weight.shown)]
         others = [weight.name for weight in weights] or [self.names[a] for a in addresses if a in self.names]
         return " ".join((name_of(launch), *(matrices or others[:1])))
 

@@ -1,7 +1,7 @@
 """Twins of product kernels with a free order: what the contract's order costs.  For measuring only; nothing else may use them.
 
 A twin of a packed product is the executor's own launch, made by the same factories with the arithmetic exchanged: plain sums and
-products that the compiler may contract in place of rounded ones, and a plain sum in place of the eight-lane tree.  Copies,
+products, which the compiler may contract, in place of rounded ones, and a plain sum in place of the eight-lane tree.  Copies,
 unpacking, integer products and the tile are the same.  The twin of a float product has the same tile and copies, and one
 accumulator a thread where the contract has four.  Their results differ from the contract's in the last bits.
 Does not know: time.
@@ -41,18 +41,12 @@ def free_mul(a, b):
 
 
 @jit
-def free_fma(a, b, c):
-    return a * b + c
-
-
-@jit
 def free_sum8(a, b, c, d, e, f, g, h):
     return a + b + c + d + e + f + g + h
 
 
-EXCHANGED = (
-    (seam.add, free_add), (seam.sub, free_sub), (seam.mul, free_mul), (seam.fma, free_fma), (on_cuda.tree8, free_sum8),
-)
+EXCHANGED = ((seam.add, free_add), (seam.sub, free_sub), (seam.mul, free_mul), (on_cuda.tree8, free_sum8))
+"""Fused multiply-adds stay as they are: a free order would take them too."""
 
 
 class Freer:

@@ -1,31 +1,33 @@
 """`strata bench`: `host` is how fast one conversation is on this machine's CPU, beside the floor that memory sets; `drafts`
-is what drafts are worth (`strata.cli.bench_drafts`); `pool` is the CPU pool's row kernels (`strata.cli.bench_pool`)."""
+is what drafts are worth (`strata.cli.bench_drafts`); `pool` is the CPU pool's row kernels (`strata.cli.bench_pool`); `gpu` is
+a card on a synthetic model of the real geometry (`strata.cli.bench_gpu`)."""
 
 import argparse
-import json
 from dataclasses import asdict
 
-from strata.cli import bench_drafts, bench_pool
+from strata.cli import bench_drafts, bench_gpu, bench_pool
 from strata.cli.engine_flags import add_engine_flags, settings_of
+from strata.cli.json_output import STDOUT, emit
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
 SUMMARY = (
     "Measure speed: `host` is solo decoding and prompt reading on the CPU, with the floor of memory beside it; "
     "`drafts` is decoding with drafts against without, by kind of prompt; `pool` is the CPU pool's row kernels, by weight "
-    "format, beside the bandwidth of memory."
+    "format, beside the bandwidth of memory; `gpu` is a card on a synthetic model of the real geometry, beside its floors."
 )
-USAGE = "host|drafts|pool [options]"
+USAGE = "host|drafts|pool|gpu [options]"
 TARGETS = {"decode": 150, "read": 700}
 """Tokens per second that two cores with AVX2 should reach on the shipped model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("host", "drafts", "pool"), help="what to measure")
+    parser.add_argument("what", choices=("host", "drafts", "pool", "gpu"), help="what to measure")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds after one to warm up (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", nargs="?", const=STDOUT, metavar="FILE", help="print one JSON object, or write it to a file")
     bench_drafts.add_arguments(parser)
     bench_pool.add_arguments(parser)
+    bench_gpu.add_arguments(parser)
     add_engine_flags(parser)
 
 
@@ -33,7 +35,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command; the speed does not change the exit code."""
     if options.rounds < 1:
         raise UsageError(f"rounds={options.rounds}", "nothing would be measured", "use 1 or more")
-    return {"host": _execute_host, "drafts": bench_drafts.execute, "pool": bench_pool.execute}[options.what](options)
+    return {"host": _execute_host, "drafts": bench_drafts.execute, "pool": bench_pool.execute, "gpu": bench_gpu.execute}[options.what](options)
 
 
 def _execute_host(options: argparse.Namespace) -> int:
@@ -50,7 +52,7 @@ def _execute_host(options: argparse.Namespace) -> int:
         progress.clear()
         described = {"model": model.files.paths[0].name, **engine.resolved.described()}
     if options.json:
-        print(json.dumps({"settings": described, **asdict(speed)}, indent=1))
+        emit(options.json, {"settings": described, **asdict(speed)})
     else:
         print("\n".join(_lines(described, speed)))
     return 0

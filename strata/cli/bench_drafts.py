@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from strata.cli.engine_flags import settings_of
+from strata.cli.json_output import emit
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -40,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
             tables[f"{slots} slots"] = measure(model, batch_arms(settings, slots), _mixed(prompts), *sizes, slots, progress.show)
     progress.clear()
     if options.json:
-        print(json.dumps({name: [asdict(gain) for gain in gains] for name, gains in tables.items()}, indent=1))
+        emit(options.json, {name: [asdict(gain) for gain in gains] for name, gains in tables.items()})
     else:
         print("\n".join(_lines(tables, len(prompts), options)))
     return 0

@@ -92,9 +92,8 @@ class CudaExecutor:
     def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane = self._lane(window)
         lane.fill(self.device, window)
-        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
-        key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, residual is None)
+        key = self._key(window, lane, residual is None)
+        n_logits = key[3]
         program = self._program(key, lane, residual is None, blocks)
         if residual is not None:
             self._send("incoming", residual, program.residual)
@@ -108,6 +107,22 @@ class CudaExecutor:
         if window.keep:
             self._release(lane)
         return result
+
+    def _key(self, window: Window, lane: Lane, is_first: bool) -> tuple:
+        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
+        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
+        return lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, is_first
+
+    def prepare(self, window: Window, blocks) -> Program:
+        """Return the program that a window of the first stage would run, its tables filled; nothing is sent.  For measurements."""
+        with self.device.lock:
+            self.device.attach()
+            lane = self._lane(window)
+            lane.fill(self.device, window)
+            program = self._program(self._key(window, lane, True), lane, True, blocks)
+            self.device.synchronise()
+            self._release(lane)
+            return program
 
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
         program = self._programs.get(key)

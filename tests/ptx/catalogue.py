@@ -103,7 +103,13 @@ def operations() -> Iterator[Entry]:
     yield from entries()
 
 
-ROOMS = (quantised_products, float_products, small_kernels, operations)
+def bench_kernels() -> Iterator[Entry]:
+    from tests.ptx.bench_kernels import entries
+
+    yield from entries()
+
+
+ROOMS = (quantised_products, float_products, small_kernels, operations, bench_kernels)
 
 
 def entries() -> list[Entry]:

@@ -1,0 +1,97 @@
+"""The experts of a few rows on a card (gate and up to codes, down; router and grouping) against the host, bit by bit."""
+
+import numpy as np
+
+from strata.formats.contract import WeightFormat
+from strata.host import experts as host
+from tests.gpu.geometry import CodedOutput, flat
+from tests.gpu.support import (
+    GuardedOutput, HostCoded, assert_same_bits, coded_on_host, packed_weights, product_on_host, random_rows, turned,
+)
+
+N_EXPERTS, SPARE = 9, 3
+
+
+def chosen_experts(seed: int, n_rows: int, n_used: int, n_experts: int = N_EXPERTS) -> np.ndarray:
+    """Return int32 [n_rows, n_used]: the odd rows choose what the row before chose, others at random; within a row no expert twice."""
+    generator = np.random.default_rng(seed)
+    rows = [generator.permutation(n_experts)[:n_used] for _ in range(n_rows)]
+    return np.array([np.sort(rows[row - 1]) if row % 2 else rows[row] for row in range(n_rows)], np.int32)
+
+
+class Lists:
+    """Grouped entries on the host, and on a card with room for SPARE more, which holds what would be wrong to use."""
+
+    def __init__(self, card, ids: np.ndarray) -> None:
+        from strata.cuda.products import make_lists
+
+        n = ids.size
+        experts, starts, self.entry_rows = np.empty(n, np.int32), np.empty(n + 1, np.int32), np.empty(n, np.int32)
+        self.entry_of = np.empty(ids.shape, np.int32)
+        self.n_listed = host.group_entries(ids, experts, starts, self.entry_rows, self.entry_of, np.empty(N_EXPERTS, np.int32))
+        self.experts, self.starts = experts[: self.n_listed], starts[: self.n_listed + 1]
+        self.on_card = make_lists(card, "lists", self.n_listed + SPARE, n)
+        for array, values in ((self.on_card.experts, self.experts), (self.on_card.starts, self.starts), (self.on_card.entry_rows, self.entry_rows)):
+            whole = np.full(array.size, 1 << 20, np.int32)
+            whole[: len(values)] = values
+            array.copy_to_device(whole)
+        self.on_card.n_listed.copy_to_device(np.array([self.n_listed], np.int32))
+
+
+def _bank(card, form: WeightFormat, seed: int, n_out: int, n_in: int, n_experts: int):
+    """Return packed weights on the host and on the card."""
+    from strata.cuda.products import Packed
+
+    raw = packed_weights(form, seed, n_out, n_in, n_experts=n_experts)
+    expert_bytes = n_out * (n_in // form.block_weights) * form.block_bytes
+    return raw, Packed(flat(card, raw), form.type_id, n_out, n_in, expert_bytes)
+
+
+def _hidden(control, form, raws, n_out: int, coded: HostCoded, experts, starts, entry_rows) -> np.ndarray:
+    gate, up = (product_on_host(control, form, raw, n_out, coded, experts, starts, entry_rows) for raw in raws)
+    host.activate(gate, up)
+    return gate
+
+
+def check_gate_up(card, control, form: WeightFormat, n_in: int, width: int, n_rows: int, n_used: int, parts: str = "both") -> None:
+    """The hidden rows' codes of listed experts and the shared one, in one launch or only one of the two kinds."""
+    from strata.cuda.expert_products import Experts, launch_gate_up
+    from strata.cuda.products import Coded
+
+    lists, x = Lists(card, chosen_experts(n_rows, n_rows, n_used)), random_rows(n_rows, n_rows, n_in)
+    coded = coded_on_host(control, x)
+    listed = [_bank(card, form, 20 + i, width, n_in, N_EXPERTS) for i in range(2)]
+    shared = [_bank(card, form, 30 + i, width, n_in, 1) for i in range(2)]
+    own = _hidden(control, form, [raw for raw, _ in listed], width, coded, lists.experts, lists.starts, lists.entry_rows)
+    common = _hidden(control, form, [raw for raw, _ in shared], width, coded, [0], [0, n_rows], np.arange(n_rows))
+    placed = Coded(*(flat(card, a) for a in (coded.codes, turned(coded.codes), coded.scales, coded.sums)), n_rows, n_in)
+    hidden, wanted = CodedOutput(card, len(own) + n_rows, width), np.concatenate((own, common))
+    sides = {"both": [(True, True)], "two launches": [(True, False), (False, True)]}[parts]
+    for has_listed, has_shared in sides:
+        experts = Experts(
+            n_rows, lists.on_card, tuple(m for _, m in listed) if has_listed else None, tuple(m for _, m in shared) if has_shared else None
+        )
+        launch_gate_up(card, experts, placed, hidden.coded).go()
+    card.synchronise()
+    hidden.check(f"{form.name}, {n_rows} rows", control, wanted)
+
+
+def check_down(card, control, form: WeightFormat, width: int, n_out: int, n_rows: int, n_used: int, parts: str = "both") -> None:
+    """The outputs of listed experts and the shared one; nothing is written beside them."""
+    from strata.cuda.expert_products import Experts, launch_down
+    from strata.cuda.products import Coded
+
+    lists = Lists(card, chosen_experts(n_rows, n_rows, n_used))
+    n_entries = n_rows * n_used
+    coded = coded_on_host(control, random_rows(50 + n_rows, n_entries + n_rows, width))
+    (raw, listed), (shared_raw, shared) = _bank(card, form, 40, n_out, width, N_EXPERTS), _bank(card, form, 41, n_out, width, 1)
+    own = product_on_host(control, form, raw, n_out, coded, lists.experts, lists.starts, np.arange(n_entries))
+    common = product_on_host(control, form, shared_raw, n_out, coded, [0], [0, n_rows], n_entries + np.arange(n_rows))
+    placed = Coded(*(flat(card, a) for a in (coded.codes, turned(coded.codes), coded.scales, coded.sums)), n_entries + n_rows, width)
+    out = GuardedOutput(card, (n_entries + n_rows) * n_out)
+    sides = {"both": [(True, True)], "two launches": [(True, False), (False, True)]}[parts]
+    for has_listed, has_shared in sides:
+        experts = Experts(n_rows, lists.on_card, (listed,) if has_listed else None, (shared,) if has_shared else None)
+        launch_down(card, experts, placed, out.inside).go()
+    card.synchronise()
+    assert_same_bits(f"{form.name}, {n_rows} rows", out.read((n_entries + n_rows, n_out)), np.concatenate((own, common)))

@@ -39,7 +39,7 @@ DOWN_TURNS = 2
 """Turns of a block of down: with 2, the 11 experts of one row of width 2560 are 220 blocks."""
 MOST_SHARED_BYTES = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 7): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}
 OTHER_SHARED_BYTES = 99 << 10
-"""Dynamic shared memory that a block may ask for, by compute capability, and where it is not listed."""
+"""Shared memory that a block may ask for, by compute capability, and where it is not listed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,10 +76,15 @@ class Experts:
         return np.int64(m.expert_bytes), *(np.int32(word) for word in words)
 
 
+def most_shared_bytes(device: CudaDevice) -> int:
+    """Return the shared memory that a block may ask for on a card."""
+    return MOST_SHARED_BYTES.get(device.card.capability, OTHER_SHARED_BYTES)
+
+
 def fits(device: CudaDevice, matrix: Packed, n_rows: int) -> bool:
     """Whether a block's stages and activation rows go into a card's shared memory; `products.listed` takes any."""
-    most = MOST_SHARED_BYTES.get(device.card.capability, OTHER_SHARED_BYTES)
-    return shared_bytes(matrix.type_id, 1 if n_rows == 1 else PASS_ROWS, matrix.n_groups) <= most
+    n_pass = 1 if n_rows == 1 else PASS_ROWS
+    return shared_bytes(matrix.type_id, n_pass, matrix.n_groups) + 4 * n_pass * SIDE_ROWS <= most_shared_bytes(device)
 
 
 def _common(type_id: int, n_pass: int, target: Target) -> SimpleNamespace:

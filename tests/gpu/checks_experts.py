@@ -4,9 +4,12 @@ import numpy as np
 
 from strata.formats.contract import WeightFormat
 from strata.host import experts as host
-from tests.gpu.geometry import CodedOutput, flat
+from strata.model.config import ModelConfig
+from tests.gpu.checks_small import router_logits
+from tests.gpu.geometry import CodedOutput, flat, read, run
 from tests.gpu.support import (
-    GuardedOutput, HostCoded, assert_same_bits, coded_on_host, packed_weights, product_on_host, random_rows, turned,
+    GuardedOutput, HostCoded, assert_same_bits, coded_on_host, floats_on_host, packed_weights, padded_bytes, product_on_host,
+    random_float_weights, random_rows, turned,
 )
 
 N_EXPERTS, SPARE = 9, 3
@@ -95,3 +98,47 @@ def check_down(card, control, form: WeightFormat, width: int, n_out: int, n_rows
         launch_down(card, experts, placed, out.inside).go()
     card.synchronise()
     assert_same_bits(f"{form.name}, {n_rows} rows", out.read((n_entries + n_rows, n_out)), np.concatenate((own, common)))
+
+
+def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int, special: bool = False) -> None:
+    """Logits, shared gate, choice and grouped entries in one launch, twice: the counter must be back at zero.
+
+    `special`: activations and weights that make the logits of `router_logits` (ties, infinities, NaN).
+    """
+    from strata.cuda.products import make_lists
+    from strata.cuda.router import launch_router
+
+    c, n, n_in = config, n_rows, config.hidden
+    x = random_rows(60 + n, n, n_in)
+    router, shared = random_float_weights(type_name, 61, c.n_experts, n_in), random_float_weights(type_name, 62, 1, n_in)
+    if special:
+        x, router = np.zeros_like(x), np.zeros_like(router)
+        x[np.arange(n), np.arange(n)] = 1
+        values = router_logits(7, n, c.n_experts).T
+        router[:, :n] = (values.view(np.uint32) >> 16).astype(np.uint16) if type_name == "BF16" else values
+    logits, gate = floats_on_host(control, type_name, router, x), floats_on_host(control, type_name, shared, x)
+    ids, weights = np.empty((n, c.n_used), np.int32), np.empty((n, c.n_used), np.float32)
+    host.route(logits, ids, weights)
+    experts, starts = np.empty(ids.size, np.int32), np.empty(ids.size + 1, np.int32)
+    entry_rows, entry_of = np.empty(ids.size, np.int32), np.empty_like(ids)
+    n_listed = host.group_entries(ids, experts, starts, entry_rows, entry_of, np.empty(c.n_experts, np.int32))
+    lists, counter = make_lists(card, "lists", c.n_experts, ids.size), card.zeros("counter", 1, np.int32)
+    placed = [flat(card, padded_bytes(w)) for w in (router, shared)]
+    for turn in ("first", "second"):
+        what = f"{type_name}, {n} rows, {turn} launch"
+        out_logits, out_gate, out_weights = (GuardedOutput(card, size) for size in (n * c.n_experts, n, ids.size))
+        got_ids, got_entry_of = flat(card, ids * 0 - 9), flat(card, entry_of * 0 - 9)
+        run(card, launch_router(
+            card, c, type_name, *placed, n_in, flat(card, x), n, out_logits.inside, out_gate.inside, counter, got_ids, out_weights.inside,
+            lists, got_entry_of,
+        ))
+        assert_same_bits(f"{what}: logits", out_logits.read(logits.shape), logits)
+        assert_same_bits(f"{what}: shared gate", out_gate.read(gate.shape), gate)
+        assert np.array_equal(read(got_ids, *ids.shape), ids), f"{what}: ids"
+        assert_same_bits(f"{what}: weights", out_weights.read(weights.shape), weights)
+        assert read(lists.n_listed, 1)[0] == n_listed, what
+        assert np.array_equal(lists.experts.copy_to_host()[:n_listed], experts[:n_listed]), f"{what}: experts"
+        got = lists.starts.copy_to_host()
+        assert np.array_equal(got[: n_listed + 1], starts[: n_listed + 1]) and (got[n_listed:] == ids.size).all(), f"{what}: starts"
+        assert np.array_equal(lists.entry_rows.copy_to_host(), entry_rows), f"{what}: entry rows"
+        assert np.array_equal(read(got_entry_of, *ids.shape), entry_of), f"{what}: entries"

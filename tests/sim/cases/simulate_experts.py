@@ -4,6 +4,7 @@ import pytest
 
 from strata.formats.table import by_name
 from tests.gpu import checks_experts
+from tests.gpu.geometry import TOY
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,8 @@ def test_gate_and_up(name, n_in, n_rows, parts, card, control):
 )
 def test_down(name, width, n_out, n_rows, parts, card, control):
     checks_experts.check_down(card, control, by_name(name), width, n_out, n_rows, 2, parts)
+
+
+@pytest.mark.parametrize(("type_name", "n_rows", "special"), [("BF16", 1, False), ("F32", 3, False), ("BF16", 5, True)])
+def test_the_router(type_name, n_rows, special, card, control):
+    checks_experts.check_router(card, control, TOY, type_name, n_rows, special)

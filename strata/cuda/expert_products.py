@@ -5,8 +5,8 @@ the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 out
 first, where it is in the launch, then the listed experts; surplus blocks leave.  An expert's weights are read once for up to
 PASS_ROWS of its entries.  The shared expert's blocks fetch weights before the previous kernel has ended.
 
-The entries of the listed experts come first, laid out as `products.Lists` says, then the shared expert's rows: entry
-n_entries + r is row r.  Flat shapes: hidden codes [entries + rows, F]; out float32 [entries + rows, H].
+The entries of the listed experts are laid out as `products.Lists` says; entry first_shared + r is the shared expert's of row r.
+Flat shapes: hidden codes [entries, F]; out float32 [entries, H].
 Does not know: routers, the combination.
 """
 
@@ -46,13 +46,15 @@ OTHER_SHARED_BYTES = 99 << 10
 class Experts:
     """What a launch computes: listed experts, the shared expert's rows, or both.
 
-    `listed` is a bank of experts' matrices and `shared` one matrix of the same format and shape; either may be None.
+    `listed` are banks of experts' matrices and `shared` single ones of the same format and shape; either may be None.  The shared
+    expert's rows are entries first_shared, first_shared + 1 ... of hidden rows and outputs.
     """
 
     n_rows: int
     lists: Lists
     listed: tuple[Packed, ...] | None
     shared: tuple[Packed, ...] | None
+    first_shared: int = 0
 
     @property
     def matrices(self) -> tuple[Packed, ...]:
@@ -70,9 +72,9 @@ class Experts:
 
     @property
     def sizes(self) -> tuple:
-        """expert_bytes, row_bytes, n_groups, n_entries, n_rows, n_shared."""
+        """expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared."""
         m = self.matrices[0]
-        words = (m.row_bytes, m.n_groups, self.lists.most_entries, self.n_rows, 1 if self.shared else 0)
+        words = (m.row_bytes, m.n_groups, self.first_shared, self.n_rows, 1 if self.shared else 0)
         return np.int64(m.expert_bytes), *(np.int32(word) for word in words)
 
 
@@ -113,7 +115,7 @@ def _common(type_id: int, n_pass: int, target: Target) -> SimpleNamespace:
 def gate_up_kernel(type_id: int, n_pass: int, target: Target):
     """Return the kernel of gate, up, activation and codes; grid (F / 32, shared expert + listed experts), THREADS threads.
 
-    kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, n_entries, n_rows, n_shared, n_listed, experts,
+    kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_listed, experts,
     starts, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums).  Rows of a pass beyond an
     expert's entries meet whatever lies in shared memory; nobody reads their sums.
     """
@@ -125,7 +127,7 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
 
     @kernel(THREADS, MIN_BLOCKS)
     def run(
-        gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, n_entries, n_rows, n_shared, n_listed, experts, starts,
+        gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_listed, experts, starts,
         entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
     ):
         shared, hidden = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(n_hidden, np.float32)
@@ -143,7 +145,7 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
             upcoming = begin(mine, left_from, right_from, start, start, start, np.int64(0), row_bytes, all_bytes, np.int32(1), lane)
         go_on()
         wait_before()
-        first, end = np.int32(n_entries), np.int32(n_entries + n_rows)
+        first, end = np.int32(first_shared), np.int32(first_shared + n_rows)
         if not is_shared:
             if listed >= n_listed[0]:
                 return
@@ -153,7 +155,7 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
         for entry in range(first, end, n_pass):
             n_here = min(np.int32(n_pass), np.int32(end - entry))
             for r in range(n_here):
-                row = np.int32(entry + r - n_entries)
+                row = np.int32(entry + r - first_shared)
                 if not is_shared:
                     row = np.int32(entry_rows[entry + r])
                 stage_row(shared + r * codes_pitch, marks + r * marks_pitch, codes_from, scales_from, sums_from, row, n_groups, thread)
@@ -190,7 +192,7 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
 def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
     """Return the kernel of down; grid (H / (64 n_turns), rounded up; shared expert + listed experts), THREADS threads.
 
-    kernel(down, shared_down, expert_bytes, row_bytes, n_groups, n_entries, n_rows, n_shared, n_out, n_listed, experts, starts,
+    kernel(down, shared_down, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, n_listed, experts, starts,
     codes, scales, sums, out): an entry's activation row is the entry's own.
     """
     parts = _common(type_id, n_pass, target)
@@ -211,7 +213,7 @@ def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
 
     @kernel(THREADS, MIN_BLOCKS)
     def run(
-        down, shared_down, expert_bytes, row_bytes, n_groups, n_entries, n_rows, n_shared, n_out, n_listed, experts, starts, codes, scales,
+        down, shared_down, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, n_listed, experts, starts, codes, scales,
         sums, out,
     ):
         shared = shared_address(cuda.shared.array(0, types.uint8))
@@ -232,7 +234,7 @@ def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
             upcoming = begin(mine, weights, weights, left_first, right_first, last, stride, row_bytes, all_bytes, own_turns, lane)
         go_on()
         wait_before()
-        first, end = np.int32(n_entries), np.int32(n_entries + n_rows)
+        first, end = np.int32(first_shared), np.int32(first_shared + n_rows)
         if not is_shared:
             if listed >= n_listed[0]:
                 return
@@ -281,7 +283,7 @@ def _codes_for(matrix: Packed, x: Coded) -> tuple:
 
 
 def launch_gate_up(device: CudaDevice, experts: Experts, x: Coded, hidden: Coded, programmatic: bool = False) -> Launch:
-    """hidden [entries + rows, F] = codes of silu(gate . x) * (up . x); the matrices are (gate, up)."""
+    """hidden [entries, F] = codes of silu(gate . x) * (up . x); the matrices are (gate, up)."""
     m = experts.matrices[0]
     require(m.n_out % SIDE_ROWS == 0, f"expert width {m.n_out}", "codes come in groups of 32")
     (gate, up), (shared_gate, shared_up) = experts.listed or experts.shared, experts.shared or experts.listed
@@ -292,7 +294,7 @@ def launch_gate_up(device: CudaDevice, experts: Experts, x: Coded, hidden: Coded
 
 
 def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, programmatic: bool = False) -> Launch:
-    """out float32 [entries + rows, H] = down . hidden; the matrices are (down,)."""
+    """out float32 [entries, H] = down . hidden; the matrices are (down,)."""
     m = experts.matrices[0]
     (down,), (shared_down,) = experts.listed or experts.shared, experts.shared or experts.listed
     grid = (-(-m.n_out // (2 * SIDE_ROWS * DOWN_TURNS)), experts.grid_y)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from strata.formats.contract import WeightFormat
+from strata.formats.table import by_name
 from strata.host import experts as host
 from strata.model.config import ModelConfig
 from tests.gpu.checks_small import router_logits
@@ -72,7 +73,8 @@ def check_gate_up(card, control, form: WeightFormat, n_in: int, width: int, n_ro
     sides = {"both": [(True, True)], "two launches": [(True, False), (False, True)]}[parts]
     for has_listed, has_shared in sides:
         experts = Experts(
-            n_rows, lists.on_card, tuple(m for _, m in listed) if has_listed else None, tuple(m for _, m in shared) if has_shared else None
+            n_rows, lists.on_card, tuple(m for _, m in listed) if has_listed else None, tuple(m for _, m in shared) if has_shared else None,
+            len(own),
         )
         launch_gate_up(card, experts, placed, hidden.coded).go()
     card.synchronise()
@@ -94,7 +96,7 @@ def check_down(card, control, form: WeightFormat, width: int, n_out: int, n_rows
     out = GuardedOutput(card, (n_entries + n_rows) * n_out)
     sides = {"both": [(True, True)], "two launches": [(True, False), (False, True)]}[parts]
     for has_listed, has_shared in sides:
-        experts = Experts(n_rows, lists.on_card, (listed,) if has_listed else None, (shared,) if has_shared else None)
+        experts = Experts(n_rows, lists.on_card, (listed,) if has_listed else None, (shared,) if has_shared else None, n_entries)
         launch_down(card, experts, placed, out.inside).go()
     card.synchronise()
     assert_same_bits(f"{form.name}, {n_rows} rows", out.read((n_entries + n_rows, n_out)), np.concatenate((own, common)))
@@ -142,3 +144,66 @@ def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int
         assert np.array_equal(got[: n_listed + 1], starts[: n_listed + 1]) and (got[n_listed:] == ids.size).all(), f"{what}: starts"
         assert np.array_equal(lists.entry_rows.copy_to_host(), entry_rows), f"{what}: entry rows"
         assert np.array_equal(read(got_entry_of, *ids.shape), entry_of), f"{what}: entries"
+
+
+def _float_matrix(card, type_name: str, values: np.ndarray):
+    from strata.cuda.placed import FloatMatrix
+
+    return FloatMatrix(flat(card, padded_bytes(values)), type_name, *values.shape)
+
+
+def check_block(card, control, config: ModelConfig, forms: dict[str, WeightFormat], n_rows: int, n_launches: int) -> None:
+    """A whole experts block as the recorder lists it, combined; `forms` by weight name, with router types "router", "shared_router"."""
+    from strata.cuda.combine import launch_combine
+    from strata.cuda.placed import Part
+    from strata.cuda.products import Coded
+    from strata.cuda.record_moe import MoeRecorder
+    from strata.cuda.workspace import Workspace
+
+    c, n, launches = config, n_rows, []
+    shapes = {
+        "gate": (c.expert_ff, c.hidden, c.n_experts), "up": (c.expert_ff, c.hidden, c.n_experts), "down": (c.hidden, c.expert_ff, c.n_experts),
+        "shared_gate": (c.shared_ff, c.hidden, 1), "shared_up": (c.shared_ff, c.hidden, 1), "shared_down": (c.hidden, c.shared_ff, 1),
+    }
+    banks = {name: _bank(card, forms[name], 70 + i, *shape) for i, (name, shape) in enumerate(shapes.items())}
+    floats = {
+        name: random_float_weights(forms[name], 80, n_out, c.hidden) for name, n_out in (("router", c.n_experts), ("shared_router", 1))
+    }
+    x = random_rows(90 + n, n, c.hidden)
+    coded = coded_on_host(control, x)
+    logits, gate = (floats_on_host(control, forms[name], floats[name], x) for name in floats)
+    ids, weights = np.empty((n, c.n_used), np.int32), np.empty((n, c.n_used), np.float32)
+    host.route(logits, ids, weights)
+    experts, starts = np.empty(ids.size, np.int32), np.empty(ids.size + 1, np.int32)
+    entry_rows, entry_of = np.empty(ids.size, np.int32), np.empty_like(ids)
+    n_listed = host.group_entries(ids, experts, starts, entry_rows, entry_of, np.empty(c.n_experts, np.int32))
+    lists = {"": (experts[:n_listed], starts[: n_listed + 1], entry_rows), "shared_": ([0], [0, n], np.arange(n, dtype=np.int32))}
+    outputs = {}
+    for kind, (listed, begins, rows) in lists.items():
+        first, second = (
+            product_on_host(control, forms[kind + name], banks[kind + name][0], shapes[kind + name][0], coded, listed, begins, rows)
+            for name in ("gate", "up")
+        )
+        host.activate(first, second)
+        inner, down = coded_on_host(control, first), kind + "down"
+        outputs[kind] = product_on_host(control, forms[down], banks[down][0], c.hidden, inner, listed, begins, np.arange(len(rows)))
+    wanted = np.empty((n, c.hidden), np.float32)
+    host.combine(outputs[""], entry_of, weights, outputs["shared_"], gate, wanted)
+
+    def add(made):
+        launches.extend(made if isinstance(made, tuple) else (made,))
+
+    placed = Coded(*(flat(card, a) for a in (coded.codes, turned(coded.codes), coded.scales, coded.sums)), n, c.hidden)
+    part = Part({name: bank for name, (_, bank) in banks.items()} | {name: _float_matrix(card, forms[name], w) for name, w in floats.items()})
+    combined = MoeRecorder(card, c, Workspace(card, "test"), n, add).block(part, flat(card, x), placed)
+    out = GuardedOutput(card, n * c.hidden)
+    assert len(launches) == n_launches, f"{len(launches)} launches, wanted {n_launches}"
+    for _ in range(2):
+        run(card, tuple(launches), launch_combine(card, c.hidden, combined, n, out.inside))
+        assert_same_bits(f"experts of {n} rows", out.read((n, c.hidden)), wanted)
+
+
+def forms_of(experts: str, down: str, shared: str, shared_down: str, up: str = "", router: str = "BF16", shared_router: str = "BF16") -> dict:
+    """Return formats for `check_block`; `up` where it is not that of gate."""
+    names = {"gate": experts, "up": up or experts, "down": down, "shared_gate": shared, "shared_up": shared, "shared_down": shared_down}
+    return {name: by_name(form) for name, form in names.items()} | {"router": router, "shared_router": shared_router}

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from strata.cuda import products
-from strata.cuda.activation import launch_activation
 from strata.cuda.attention import MOST_SIDE_BY_SIDE_ROWS, SPLIT, AttentionOutput, SplitScratch, launch_attention
 from strata.cuda.combine import Combined
 from strata.cuda.gdn import launch_prepare
@@ -23,7 +22,7 @@ from strata.cuda.ngrams import launch_convolve_add, launch_gate, launch_hash, la
 from strata.cuda.placed import FloatMatrix, Part
 from strata.cuda.products import Coded
 from strata.cuda.read_mix import fits, launch_read_mix
-from strata.cuda.routing import launch_route_and_group
+from strata.cuda.record_moe import MoeRecorder
 from strata.cuda.scan import launch_scan
 from strata.cuda.selection import launch_selection
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
@@ -52,6 +51,7 @@ class Recorder:
         self.residual = self.work.get("residual", self.n * self.config.residual_width)
         self.logits = None
         self._due: tuple | None = None
+        self._experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add)
 
     # ---- blocks
 
@@ -158,41 +158,7 @@ class Recorder:
         return SplitScratch(most, self.work.get("tops", heads), self.work.get("totals", heads), self.work.get("triples", heads * c.head_dim))
 
     def moe(self, layer: int, mixed: Mixed) -> Combined:
-        c, w, n, work = self.config, self.placed.of(layer).moe, self.n, self.work
-        n_entries = n * c.n_used
-        logits = self._times(w.router, mixed, "router")
-        ids, entry_of = work.get("ids", n_entries, np.int32), work.get("entry of", n_entries, np.int32)
-        weights = work.get("router weights", n_entries)
-        first, count = (work.get(f"expert {name}", c.n_experts, np.int32) for name in ("first", "count"))
-        lists = work.lists("lists", c.n_experts, n_entries)
-        self._add(launch_route_and_group(self.device, c, logits, n, ids, weights, lists, entry_of, first, count))
-        own = products.Lists(
-            lists.n_listed, lists.experts, lists.starts, work.constant(f"own rows {n_entries}", np.arange(n_entries, dtype=np.int32)),
-            lists.n_tiles, lists.tile_listed, lists.tile_first, lists.most_experts, lists.most_entries,
-        )
-        if n > PLACES:
-            self._add(products.plan(self.device, lists))
-        hidden = self._ffn(w.gate, w.up, mixed.coded, n_entries, "experts", lists)
-        outputs = self._listed(w.down, hidden, own, work.get("expert outputs", n_entries * c.hidden))
-        shared_hidden = self._ffn(w.shared_gate, w.shared_up, mixed.coded, n, "shared", None)
-        shared = self._dense(w.shared_down, shared_hidden, "shared output")
-        return Combined(c.n_used, outputs, entry_of, weights, shared, self._times(w.shared_router, mixed, "shared gate"))
-
-    def _ffn(self, gate, up, coded: Coded, n_entries: int, name: str, lists) -> Coded:
-        hidden, other = (self.work.get(f"{name} {part}", n_entries * gate.n_out) for part in ("gate", "up"))
-        for matrix, out in ((gate, hidden), (up, other)):
-            if lists is None:
-                self._add(products.dense(self.device, matrix, coded, self.n, out))
-            else:
-                self._listed(matrix, coded, lists, out)
-        into = self.work.coded(f"{name} codes", n_entries, gate.n_out)
-        self._add(launch_activation(self.device, hidden, other, n_entries, gate.n_out, hidden, into))
-        return into
-
-    def _listed(self, matrix, coded: Coded, lists, out):
-        launch = products.listed if self.n <= PLACES else products.listed_tiled
-        self._add(launch(self.device, matrix, coded, lists, out))
-        return out
+        return self._experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded)
 
     def head(self, residual):
         """Logits [n_logits, vocabulary] of the chosen rows."""

@@ -46,6 +46,10 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
+GATE_UP = "u8 u8 u8 u8 L I I I I I i32 i32 i32 i32 i8 f32 i32 i8 i8 f32 i32"
+DOWN = "u8 u8 L I I I I I I i32 i32 i32 i8 f32 i32 f32"
+ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
+
 
 def quantised_products() -> Iterator[Entry]:
     from strata.cuda.rows import dense_rows, expert_rows
@@ -66,6 +70,28 @@ def quantised_products() -> Iterator[Entry]:
                 80 if tile is WINDOW else 128, chosen,
             )
         yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, CHUNK, t), _signature(EXPERT_TILES), 128, chosen)
+
+
+def expert_products() -> Iterator[Entry]:
+    from strata.cuda.expert_products import DOWN_TURNS, down_kernel, gate_up_kernel
+    from strata.cuda.pairs import PASS_ROWS
+    from strata.cuda.router import router_kernel
+
+    for type_id, form in FORMATS.items():
+        for n_pass in (1, PASS_ROWS):
+            yield Entry(
+                f"gate_up {form.name} {n_pass}", lambda t, i=type_id, n=n_pass: gate_up_kernel(i, n, t), _signature(GATE_UP), 128,
+                form.name in THOROUGH,
+            )
+            yield Entry(
+                f"down {form.name} {n_pass}", lambda t, i=type_id, n=n_pass: down_kernel(i, n, DOWN_TURNS, t), _signature(DOWN), 128,
+                form.name in THOROUGH,
+            )
+    for name, n_rows, staged in (("BF16", 1, True), ("BF16", 8, True), ("BF16", 8, False), ("F32", 8, True), ("F16", 2, True)):
+        yield Entry(
+            f"router {name} {n_rows} {staged}", lambda t, n=name, r=n_rows, s=staged: router_kernel(n, 512, 10, r, s, t), _signature(ROUTER),
+            128, name == "BF16",
+        )
 
 
 def float_products() -> Iterator[Entry]:
@@ -109,7 +135,7 @@ def bench_kernels() -> Iterator[Entry]:
     yield from entries()
 
 
-ROOMS = (quantised_products, float_products, small_kernels, operations, bench_kernels)
+ROOMS = (quantised_products, expert_products, float_products, small_kernels, operations, bench_kernels)
 
 
 def entries() -> list[Entry]:

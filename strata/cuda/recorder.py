@@ -245,4 +245,8 @@ class Recorder:
         return whole[number * each : (number + 1) * each]
 
     def _add(self, launches) -> None:
-        self.launches += [launches] if isinstance(launches, Launch) else launches
+        """Append launches.  A decode window's start early, but for the first: copies of tokens and rows are no kernels."""
+        for launch in [launches] if isinstance(launches, Launch) else launches:
+            if self.launches and self.n <= PLACES:
+                launch.follow()
+            self.launches.append(launch)

@@ -40,6 +40,8 @@ MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4}
 MOST_TURNS = 8
 LEAST_BLOCKS = 1024
 """Blocks of a launch below which a block takes fewer turns."""
+GO_EARLY = True
+"""Whether blocks of the next kernel may start, to fetch weights, as soon as all of a dense product's have started."""
 
 
 def turns_of(n_out: int, n_experts: int = 1) -> int:
@@ -135,14 +137,12 @@ def _warp_products(form: WeightFormat, n_rows: int, target: Target):
     return begin, multiply
 
 
-@cache
-def dense_rows(type_id: int, n_rows: int, target: Target):
-    """Return the kernel for one matrix and exactly n_rows (1 .. MOST_ROWS) activation rows.
+def dense_block(form: WeightFormat, n_rows: int, target: Target):
+    """Build `compute(block, weights, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)`: one block of one matrix.
 
-    kernel(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out); weights are fetched before the previous
-    kernel's results are waited for.
+    `block` counts the matrix's blocks, `weights` is its address.  Exactly n_rows (1 .. MOST_ROWS) activation rows; weights are
+    fetched before the previous kernel's results are waited for.
     """
-    form = FORMATS[type_id]
     begin, multiply = _warp_products(form, n_rows, target)
     move, stage_row = copies(target, 0), row_stager(THREADS, target)
     commit, wait_all = move.commit, move.wait
@@ -150,12 +150,12 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
     staging = staging_of(form)
     pitch, per_stage, stage_bytes = staging.pitch, 8 * staging.units, staging.stage_bytes
 
-    @kernel(THREADS, MIN_BLOCKS[n_rows])
-    def run(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
-        shared, weights = shared_address(cuda.shared.array(0, types.uint8)), global_address(raw)
+    @jit
+    def compute(block, weights, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
+        shared = shared_address(cuda.shared.array(0, types.uint8))
         thread = np.int32(cuda.threadIdx.x)
         lane, in_warp, warp = thread & 7, (thread >> 3) & 3, thread >> 5
-        first = np.int32(cuda.blockIdx.x) * np.int32(n_turns * ROWS_PER_TURN)
+        first = np.int32(block) * np.int32(n_turns * ROWS_PER_TURN)
         own_turns = min(np.int32(n_turns), np.int32((n_out - first + ROWS_PER_TURN - 1) // ROWS_PER_TURN))
         n = np.int32(first + ROWS_PER_WARP * warp + in_warp)
         last_start = np.int64(n_out - 1) * row_bytes
@@ -166,6 +166,8 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
         marks = shared + n_rows * codes_pitch
         mine = marks + (n_rows * marks_pitch + (warp * STAGES * ROWS_PER_WARP + in_warp) * pitch)
         fetched = begin(mine, weights, start, last_start, row_bytes, all_bytes, own_turns, lane)
+        if GO_EARLY:
+            go_on()
         wait_before()
         lanes = cuda.local.array(n_rows, np.float32)
         codes_place, scales_place, sums_place = global_address(codes), global_address(scales), global_address(sums)
@@ -179,7 +181,23 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
             mine, weights, start, last_start, fetched, row_bytes, all_bytes, n_groups, own_turns, lane, shared, marks,
             codes_pitch, marks_pitch, n, n_out, np.int32(0), np.int32(n_rows), lanes, out,
         )
-        go_on()
+        if not GO_EARLY:
+            go_on()
+
+    return compute
+
+
+@cache
+def dense_rows(type_id: int, n_rows: int, target: Target):
+    """Return the kernel for one matrix and exactly n_rows (1 .. MOST_ROWS) activation rows.
+
+    kernel(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out).
+    """
+    compute = dense_block(FORMATS[type_id], n_rows, target)
+
+    @kernel(THREADS, MIN_BLOCKS[n_rows])
+    def run(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
+        compute(cuda.blockIdx.x, global_address(raw), row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)
 
     return run
 

@@ -135,8 +135,10 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
     """out float32 [n_rows * n_out] = the first n_rows rows of x times the matrix."""
     if n_rows <= rows.MOST_ROWS:
         turns = rows.turns_of(weights.n_out)
-        grid, n_shared = rows.grid_of(weights.n_out, 1, turns), rows.shared_bytes(weights.type_id, n_rows, weights.n_groups)
-        kernel = rows.dense_rows(weights.type_id, n_rows, device.target)
+        grid = rows.grid_of(weights.n_out, 1, turns)
+        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0])
+        n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
+        kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *activations(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:

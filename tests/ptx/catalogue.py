@@ -50,7 +50,7 @@ EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
 
 def quantised_products() -> Iterator[Entry]:
-    from strata.cuda.rows import dense_rows, expert_rows
+    from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
     from strata.cuda.tile_kernels import dense_tiles, expert_tiles
     from strata.cuda.tiles import CHUNK, WINDOW
 
@@ -58,8 +58,12 @@ def quantised_products() -> Iterator[Entry]:
         chosen = form.name in THOROUGH
         for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
             yield Entry(
-                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, t), _signature(DENSE_ROWS),
+                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, STAGES, t), _signature(DENSE_ROWS),
                 most, n_rows == 1 or chosen and n_rows == 4,
+            )
+            yield Entry(
+                f"deep dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, DEEP_STAGES, t),
+                _signature(DENSE_ROWS), 168, chosen and n_rows == 1,
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
         for name, tile in (("window", WINDOW), ("chunk", CHUNK)):

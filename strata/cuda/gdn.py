@@ -27,6 +27,12 @@ WARPS = 8
 THREADS = 32 * WARPS
 
 
+@jit
+def decay_of(logit, bias, rate):
+    """The factor by which a head's memory fades: exp(softplus(alpha + bias) * a)."""
+    return exp(mul(softplus(add(logit, bias)), rate))
+
+
 def convolution(n_taps: int, channels: int):
     """Build `fetch(tail, conv, row, first, slot, channel, m, taps, past)` and `convolve(u, row, first, channel, m, taps, past)`.
 
@@ -89,7 +95,7 @@ def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, targe
         if unit == n_heads:
             for h in range(thread, n_v_heads, 32):
                 at = row * n_v_heads + h
-                out_g[at] = exp(mul(softplus(add(alpha[at], bias[h])), decay[h]))
+                out_g[at] = decay_of(alpha[at], bias[h], decay[h])
                 out_beta[at] = sigmoid(beta[at])
             return
         base = np.int64(row) * channels + unit * size + thread
@@ -107,19 +113,32 @@ def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, targe
     return run
 
 
-def output_gate(size: int):
-    """Build `gated(o, at, z_value, weight, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:]."""
+def head_gate(size: int):
+    """Build `gated(o, at, z_value, factor, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:].
+
+    `factor` is the norm's weight of that value.
+    """
     per_thread = size // 32
 
     @jit
-    def gated(o, at, z_value, weight, eps, thread, which):
+    def gated(o, at, z_value, factor, eps, thread, which):
         total = ZERO
         for m in range(per_thread):
             x = o[at + 32 * m + thread]
             total = fma(x, x, total)
         scale = scale_from_sum(sum_row(total), size, eps)
-        own = 32 * which + thread
-        return mul(mul(mul(o[at + own], scale), weight[own]), sigmoid(z_value))
+        return mul(mul(mul(o[at + 32 * which + thread], scale), factor), sigmoid(z_value))
+
+    return gated
+
+
+def output_gate(size: int):
+    """Build `gated(o, at, z_value, weight, eps, thread, which)`: as `head_gate`, with the norm's weights of the head."""
+    gate = head_gate(size)
+
+    @jit
+    def gated(o, at, z_value, weight, eps, thread, which):
+        return gate(o, at, z_value, weight[32 * which + thread], eps, thread, which)
 
     return gated
 

@@ -28,6 +28,7 @@ from strata.cuda.routing import launch_route_and_group
 from strata.cuda.scan import launch_scan
 from strata.cuda.selection import launch_selection
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
+from strata.cuda.window_scan import launch_window_scan
 from strata.cuda.workspace import PLACES, Lane, Workspace
 
 RAW_FORMAT = "f16"
@@ -112,14 +113,21 @@ class Recorder:
         u, z, alpha, logits = self._together(
             mixed, (w.qkv, "gdn u", u), (w.gate, "gdn z"), (w.alpha, "gdn alpha"), (w.beta, "gdn beta logits")
         )
-        self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, s.tail_of(layer), w.conv, w.dt_bias, w.decay, inputs, g, beta))
-        o, gated = (self.work.get(f"gdn {name}", n * c.ssm_inner) for name in ("o", "gated"))
-        coded = self.work.coded("gdn codes", n, c.ssm_inner)
+        gated, coded = self.work.get("gdn gated", n * c.ssm_inner), self.work.coded("gdn codes", n, c.ssm_inner)
         read_scale = np.float32(1) / np.sqrt(np.float32(c.ssm_state))
-        self._add(launch_scan(
-            self.device, c, self.tables, self.keep, inputs, g, beta, u, s.memory_of(layer), s.tail_of(layer), s.n_slots, read_scale,
-            o, z, w.norm, gated, coded,
-        ))
+        tail, memory = s.tail_of(layer), s.memory_of(layer)
+        if n <= PLACES:
+            counters = self.work.constant("gdn counters", np.zeros(PLACES * c.n_ssm_qk_heads, np.int32))
+            self._add(launch_window_scan(
+                self.device, c, self.tables, self.keep, u, alpha, logits, tail, w.conv, w.dt_bias, w.decay, memory, read_scale, z, w.norm,
+                counters, inputs, g, beta, gated, coded,
+            ))
+        else:
+            o = self.work.get("gdn o", n * c.ssm_inner)
+            self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, tail, w.conv, w.dt_bias, w.decay, inputs, g, beta))
+            self._add(launch_scan(
+                self.device, c, self.tables, self.keep, inputs, g, beta, u, memory, tail, s.n_slots, read_scale, o, z, w.norm, gated, coded
+            ))
         return self._times(w.output, Mixed(gated, coded), "block output")
 
     def qsa(self, layer: int, mixed: Mixed):

@@ -93,12 +93,11 @@ def products(card, n: int) -> Iterator[tuple[str, list, int]]:
 
 def half_layers(card, n: int) -> Iterator[tuple[str, list, int]]:
     """A stream read and the gated delta net behind it, as a window runs them."""
-    from strata.cuda.gdn import launch_prepare
     from strata.cuda.products import dense
     from strata.cuda.projections import Projection, launch_projections
     from strata.cuda.read_mix import launch_read_mix
-    from strata.cuda.scan import launch_scan
     from strata.cuda.streams import launch_write_normalise
+    from strata.cuda.window_scan import launch_window_scan
 
     if n > 8:
         return
@@ -106,8 +105,8 @@ def half_layers(card, n: int) -> Iterator[tuple[str, list, int]]:
     tables, width, one = tables_of(card, single_rows(n, [3000] * n), spare=0), C.residual_width, n * heads * size * size
     residual, y, inject, normed, low = rows.floats(width), rows.floats(C.hidden), rows.floats(C.n_streams), rows.floats(width), rows.floats(C.low_rank)
     mixed, codes = rows.floats(C.hidden), rows.coded(C.hidden)
-    u, z, alpha, beta, g, strength = (rows.floats(k) for k in (C.ssm_channels, C.ssm_inner, heads, heads, heads, heads))
-    inputs, o, gated, out_codes = rows.floats(C.ssm_channels), rows.floats(C.ssm_inner), rows.floats(C.ssm_inner), rows.coded(C.ssm_inner)
+    u, z, alpha, beta = (rows.floats(k) for k in (C.ssm_channels, C.ssm_inner, heads, heads))
+    gated, out_codes, counters = rows.floats(C.ssm_inner), rows.coded(C.ssm_inner), card.zeros("counters", 8 * C.n_ssm_qk_heads, np.int32)
     small = [flat(card, normal(5, k) * np.float32(0.1)) for k in (4 * C.ssm_channels, heads, heads, size)]
     tail, memory = card.zeros("tail", n * 3 * C.ssm_channels, np.float32), card.zeros("memory", CHAINED_SETS * one, np.float32)
     reads, whole = [], []
@@ -125,8 +124,9 @@ def half_layers(card, n: int) -> Iterator[tuple[str, list, int]]:
         reads.append(read)
         whole.append((
             *read, *launch_projections(card, asked, mixed, codes, n),
-            launch_prepare(card, C, tables, u, alpha, beta, tail, *small[:3], inputs, g, strength),
-            *launch_scan(card, C, tables, True, inputs, g, strength, u, state, tail, n, 0.1, o, z, small[3], gated, out_codes),
+            launch_window_scan(
+                card, C, tables, True, u, alpha, beta, tail, *small[:3], state, 0.1, z, small[3], counters, u, alpha, beta, gated, out_codes
+            ),
             dense(card, output, out_codes, n, y),
         ))
     of_read = n_bytes(down, to_inject, up) + 4 * width

@@ -53,12 +53,17 @@ def streams() -> Iterator[Entry]:
 def delta_net() -> Iterator[Entry]:
     from strata.cuda import gdn
     from strata.cuda.scan import ScanShape, scan_kernel
+    from strata.cuda.window_scan import WindowShape, window_scan_kernel
 
     for config, label in ((REAL, "real"), (SMALL, "small")):
         heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
         real = config is REAL
         build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
         yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 80, real)
+        for keep in (True, False):
+            build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k), t)  # noqa: E731
+            name = f"window scan {'kept' if keep else 'to be committed'} {label}"
+            yield _entry(name, build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
         for name, variant, tail in (
             ("scan of a window", (1, True, True, True), f"f32 {CODED}"),

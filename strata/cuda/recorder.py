@@ -72,7 +72,7 @@ class Recorder:
         self._add(launch_lookup(self.device, w.table.type_name, w.table.raw, w.table.row_bytes, rows, n * c.n_ple_heads, w.table.columns, 1, embedded))
         x = Mixed(embedded, self.work.coded("ngram codes", n, c.ple_width))
         self._add(products.code(self.device, embedded, x.coded, n))
-        key, value = self._times(w.key, x, "ngram key"), self._times(w.value, x, "ngram value")
+        key, value = self._together(x, (w.key, "ngram key"), (w.value, "ngram value"))
         gated = self.work.get("ngram gated", n * c.residual_width)
         conv_rows = self._kept_until_commit("ngram conv rows", c.residual_width, 0)
         self._add(launch_gate(self.device, c, n, residual, key, value, w.norm_key, w.norm_query, w.norm_conv, gated, conv_rows))

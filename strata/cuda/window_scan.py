@@ -3,7 +3,8 @@
 What gdn.py's prepare and scan.py's scan do, in the same orders, for segments of up to MOST_ROWS rows.  A block has one v head of
 one segment: its warps make w of q, k and v of every token (the blocks of v heads that share a q and k head make those each for
 itself), then the tokens go through the head's memory one by one.  What no kernel of a window writes (memory, tail, taps, norms) is
-fetched before the previous kernel has ended; what writes memory and tail between windows is waited for by a window's first kernel.
+fetched before the previous kernel has ended, the memory by way of shared memory where a card copies asynchronously; what writes
+memory and tail between windows is waited for by a window's first kernel.
 
 The tail of the v head's channels is moved by its block, that of q and k channels by the block that comes last of those that
 read it; a counter tells, and the last one sets it back.  Which block that is changes no value.
@@ -20,6 +21,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
+from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
 from strata.cuda.device import CudaDevice
 from strata.cuda.gdn import check, convolution, decay_of, head_gate
 from strata.cuda.group_codes import arrays_of, group_coder
@@ -27,7 +29,7 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
 from strata.cuda.products import Coded
 from strata.cuda.scan import COLUMNS, PAD, _column_helpers, _memory_helpers
-from strata.cuda.seam import Target, add, div, fma, jit, kernel, launch_dependents, mul, sqrt, sub, wait_for_dependency
+from strata.cuda.seam import Target, add, copies, div, fma, jit, kernel, launch_dependents, mul, sqrt, sub, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.warps import ONE, sum_row
 from strata.cuda.window_tables import WindowTables
@@ -47,6 +49,7 @@ class WindowShape:
     n_v_heads: int
     n_taps: int
     keep: bool
+    staged: bool
 
     @property
     def n_threads(self) -> int:
@@ -86,6 +89,11 @@ class WindowShape:
 
     @property
     def shared_bytes(self) -> int:
+        return self.memory_at + (4 * self.size * self.size if self.staged else 0)
+
+    @property
+    def memory_at(self) -> int:
+        """Bytes before the head's memory."""
         return 4 * (self.last_at + 4)
 
 
@@ -125,6 +133,39 @@ def _inputs(shape: WindowShape):
     return fetch, make, channel_of
 
 
+def _memory_arrival(shape: WindowShape, target: Target):
+    """Build `begin(memory, at, state, thread)` and `end(state, thread)`: a thread's columns of the memory to its registers."""
+    rows_per_lane, n_threads, size, memory_at = shape.size // 8, shape.n_threads, shape.size, shape.memory_at
+    fetch, _ = _memory_helpers(size)
+    copy, move = copier(16, 0, 0, target, once=True), copies(target, 0)
+    commit, wait = move.commit, move.wait
+
+    @jit
+    def nothing(state, thread):
+        return
+
+    @jit
+    def fetch_now(memory, at, state, thread):
+        fetch(memory, at, state)
+
+    @jit
+    def begin(memory, at, state, thread):
+        to = shared_address(cuda.shared.array(0, types.uint8)) + (memory_at + 16 * thread)
+        source = global_address(memory) + 4 * at
+        for r in range(rows_per_lane):
+            copy(to + 16 * r * n_threads, source + 32 * r * size)
+        commit()
+
+    @jit
+    def end(state, thread):
+        wait()
+        source = shared_address(cuda.shared.array(0, types.uint8)) + (memory_at + 16 * thread)
+        for r in range(rows_per_lane):
+            state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3] = shared_four_floats(source + 16 * r * n_threads)
+
+    return (begin, end) if shape.staged else (fetch_now, nothing)
+
+
 def _tail_mover(shape: WindowShape):
     """Build `move(u, first, tail, slot, n, channel)`: a channel's tail = the last of (tail, then the segment's n rows of u)."""
     depth, channels = shape.n_taps - 1, shape.channels
@@ -154,7 +195,8 @@ def window_scan_kernel(shape: WindowShape, target: Target):
     n_warps, per_thread, n_state = n_threads // 32, size // 32, COLUMNS * (size // 8)
     n_taps_held, n_past = per_thread * shape.n_taps, per_thread * (shape.n_taps - 1)
     multiply, update = _column_helpers(size)
-    fetch_memory, store_memory = _memory_helpers(size)
+    begin_memory, end_memory = _memory_arrival(shape, target)
+    _, store_memory = _memory_helpers(size)
     fetch, make, channel_of = _inputs(shape)
     move_tail, gate = _tail_mover(shape), head_gate(size)
     code_group = group_coder(target)
@@ -186,7 +228,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         mine = products[2] if lane == 2 else mine
         return mul(products[3] if lane == 3 else mine, read_scale)
 
-    @kernel(n_threads, 1)
+    @kernel(n_threads, 512 // n_threads if shape.staged else 1)
     def run(
         u, alpha, logits, tail, conv, bias, decay, memory, first, count, slot, read_scale, eps, z, weight, counters, w, g, beta,
         gated, codes, turned, scales, sums,
@@ -204,7 +246,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         lane, in_warp, warp = thread & 7, thread & 31, thread >> 5
         column = (thread >> 3) * COLUMNS
         home = ((np.int64(place) * n_v + h) * size + lane) * size + column
-        fetch_memory(memory, home, state)
+        begin_memory(memory, home, state, thread)
         if warp < 3 * n:
             fetch(tail, conv, np.int32(begin + warp // 3), begin, place, warp % 3, h, in_warp, taps, past)
         own_bias, own_rate = bias[h], decay[h]
@@ -218,6 +260,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
             if task >= n_warps:
                 fetch(tail, conv, row, begin, place, kind, h, in_warp, taps, past)
             make(u, row, begin, kind, h, eps, in_warp, taps, past, values, staged, w)
+        end_memory(state, thread)
         cuda.syncthreads()
         if keep and thread == 0:
             before = cuda.atomic.add(counters, segment * n_k + h % n_k, 1)
@@ -261,7 +304,7 @@ def launch_window_scan(
     size = config.ssm_state
     require(size in (64, 128), f"ssm state of {size}", "the scan holds heads of 64 or 128 values in registers")
     require(window.n_rows <= MOST_ROWS, f"{window.n_rows} rows", f"a segment has {MOST_ROWS} at most", "use launch_prepare and launch_scan")
-    shape = WindowShape(size, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps, keep)
+    shape = WindowShape(size, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps, keep, device.target.async_copies)
     arguments = (
         u, alpha, logits, tail, conv, bias, decay, memory, window.first, window.count, window.segment_slot, np.float32(read_scale),
         np.float32(config.rms_epsilon), z, weight, counters, w, g, beta, gated, *arrays_of(coded),

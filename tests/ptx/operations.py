@@ -61,7 +61,7 @@ def delta_net() -> Iterator[Entry]:
         build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
         yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 80, real)
         for keep in (True, False):
-            build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k), t)  # noqa: E731
+            build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k, t.async_copies), t)  # noqa: E731
             name = f"window scan {'kept' if keep else 'to be committed'} {label}"
             yield _entry(name, build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)

@@ -91,44 +91,77 @@ def products(card, n: int) -> Iterator[tuple[str, list, int]]:
         yield name, [(dense(card, m, x, n, out),) for m in matrices], n_bytes(matrices[0])
 
 
-def half_layers(card, n: int) -> Iterator[tuple[str, list, int]]:
-    """A stream read and the gated delta net behind it, as a window runs them."""
-    from strata.cuda.products import dense
-    from strata.cuda.projections import Projection, launch_projections
-    from strata.cuda.read_mix import launch_read_mix
-    from strata.cuda.streams import launch_write_normalise
-    from strata.cuda.window_scan import launch_window_scan
+class DeltaNetLayers:
+    """Several layers' stream reads with the gated delta net behind, on weights of their own, prepared as a window runs them.
 
+    `reads` and `whole` have a tuple of launches per layer; `state` names the arrays that go from layer to layer and window to window.
+    """
+
+    def __init__(self, card, n: int, n_layers: int) -> None:
+        width, heads, size = C.residual_width, C.n_ssm_v_heads, C.ssm_state
+        self.card, self.n, self.weights, rows = card, n, Weights(card), Rows(card, n)
+        self.one = n * heads * size * size
+        self.tables = tables_of(card, single_rows(n, [3000] * n), spare=0)
+        self.residual, self.y, self.inject = rows.floats(width), rows.floats(C.hidden), rows.floats(C.n_streams)
+        self.normed, self.low, self.mixed, self.codes = rows.floats(width), rows.floats(C.low_rank), rows.floats(C.hidden), rows.coded(C.hidden)
+        self.u, self.z, self.alpha, self.beta = (rows.floats(k) for k in (C.ssm_channels, C.ssm_inner, heads, heads))
+        self.gated, self.out_codes = rows.floats(C.ssm_inner), rows.coded(C.ssm_inner)
+        self.counters = card.zeros("counters", 8 * C.n_ssm_qk_heads, np.int32)
+        vectors = [normal(5 + i, k) * np.float32(0.1) for i, k in enumerate((4 * C.ssm_channels, heads, heads, size))]
+        vectors[2] = -np.abs(vectors[2])
+        self.conv, self.bias, self.decay, self.weight = (flat(card, v) for v in vectors)
+        self.tail = card.zeros("tail", n_layers * n * 3 * C.ssm_channels, np.float32)
+        self.memory = card.zeros("memory", n_layers * self.one, np.float32)
+        self.state = {name: getattr(self, name) for name in ("residual", "y", "inject", "tail", "memory")}
+        self.reads, self.whole, self.n_bytes_read, self.n_bytes = [], [], 0, 0
+        for layer in range(n_layers):
+            self._add(layer)
+
+    def _add(self, layer: int) -> None:
+        read = self._read(layer)
+        self.reads.append(read)
+        self.whole.append((*read, *self._delta_net(layer)))
+
+    def _read(self, layer: int) -> tuple:
+        from strata.cuda.projections import Projection, launch_projections
+        from strata.cuda.read_mix import launch_read_mix
+        from strata.cuda.streams import launch_write_normalise
+
+        card, n, w, width = self.card, self.n, self.weights, C.residual_width
+        norm, down, inject, up = flat(card, normal(6, width)), w.floats(C.low_rank, width), w.floats(C.n_streams, width), w.floats(width, C.low_rank)
+        self.n_bytes_read = n_bytes(down, inject, up) + 4 * width
+        asked = [Projection(down, self.low), Projection(inject, self.inject)]
+        return (
+            launch_write_normalise(card, C, self.residual, n, y=self.y, inject=self.inject, norm=norm, normed=self.normed),
+            *launch_projections(card, asked, self.normed, None, n),
+            launch_read_mix(card, C, up.type_name, self.low, up.raw, C.low_rank, self.normed, n, self.mixed, self.codes),
+        )
+
+    def _delta_net(self, layer: int) -> tuple:
+        from strata.cuda.products import dense
+        from strata.cuda.projections import Projection, launch_projections
+        from strata.cuda.window_scan import launch_window_scan
+
+        card, n, w, heads = self.card, self.n, self.weights, C.n_ssm_v_heads
+        matrices = (w.dense(C.ssm_channels, C.hidden), w.dense(C.ssm_inner, C.hidden), w.floats(heads, C.hidden), w.floats(heads, C.hidden))
+        output, tail_size = w.dense(C.hidden, C.ssm_inner), n * 3 * C.ssm_channels
+        self.n_bytes = self.n_bytes_read + n_bytes(*matrices, output) + 2 * 4 * self.one
+        asked = [Projection(m, out) for m, out in zip(matrices, (self.u, self.z, self.alpha, self.beta), strict=True)]
+        memory, tail = self.memory[layer * self.one : (layer + 1) * self.one], self.tail[layer * tail_size : (layer + 1) * tail_size]
+        return (
+            *launch_projections(card, asked, self.mixed, self.codes, n),
+            launch_window_scan(
+                card, C, self.tables, True, self.u, self.alpha, self.beta, tail, self.conv, self.bias, self.decay, memory, 0.1, self.z,
+                self.weight, self.counters, self.u, self.alpha, self.beta, self.gated, self.out_codes,
+            ),
+            dense(card, output, self.out_codes, n, self.y),
+        )
+
+
+def half_layers(card, n: int) -> Iterator[tuple[str, list, int]]:
+    """A stream read, and with the gated delta net behind it."""
     if n > 8:
         return
-    w, rows, heads, size = Weights(card), Rows(card, n), C.n_ssm_v_heads, C.ssm_state
-    tables, width, one = tables_of(card, single_rows(n, [3000] * n), spare=0), C.residual_width, n * heads * size * size
-    residual, y, inject, normed, low = rows.floats(width), rows.floats(C.hidden), rows.floats(C.n_streams), rows.floats(width), rows.floats(C.low_rank)
-    mixed, codes = rows.floats(C.hidden), rows.coded(C.hidden)
-    u, z, alpha, beta = (rows.floats(k) for k in (C.ssm_channels, C.ssm_inner, heads, heads))
-    gated, out_codes, counters = rows.floats(C.ssm_inner), rows.coded(C.ssm_inner), card.zeros("counters", 8 * C.n_ssm_qk_heads, np.int32)
-    small = [flat(card, normal(5, k) * np.float32(0.1)) for k in (4 * C.ssm_channels, heads, heads, size)]
-    tail, memory = card.zeros("tail", n * 3 * C.ssm_channels, np.float32), card.zeros("memory", CHAINED_SETS * one, np.float32)
-    reads, whole = [], []
-    for s in range(CHAINED_SETS):
-        norm, down, to_inject, up = flat(card, normal(6, width)), w.floats(C.low_rank, width), w.floats(C.n_streams, width), w.floats(width, C.low_rank)
-        qkv, gate, a, b = w.dense(C.ssm_channels, C.hidden), w.dense(C.ssm_inner, C.hidden), w.floats(heads, C.hidden), w.floats(heads, C.hidden)
-        output = w.dense(C.hidden, C.ssm_inner)
-        read = (
-            launch_write_normalise(card, C, residual, n, y=y, inject=inject, norm=norm, normed=normed),
-            *launch_projections(card, [Projection(down, low), Projection(to_inject, inject)], normed, None, n),
-            launch_read_mix(card, C, up.type_name, low, up.raw, C.low_rank, normed, n, mixed, codes),
-        )
-        asked = [Projection(m, out) for m, out in ((qkv, u), (gate, z), (a, alpha), (b, beta))]
-        state = memory[s * one : (s + 1) * one]
-        reads.append(read)
-        whole.append((
-            *read, *launch_projections(card, asked, mixed, codes, n),
-            launch_window_scan(
-                card, C, tables, True, u, alpha, beta, tail, *small[:3], state, 0.1, z, small[3], counters, u, alpha, beta, gated, out_codes
-            ),
-            dense(card, output, out_codes, n, y),
-        ))
-    of_read = n_bytes(down, to_inject, up) + 4 * width
-    yield "a stream read", reads, of_read
-    yield "read + delta net", whole, of_read + n_bytes(qkv, gate, a, b, output) + 2 * 4 * one
+    layers = DeltaNetLayers(card, n, CHAINED_SETS)
+    yield "a stream read", layers.reads, layers.n_bytes_read
+    yield "read + delta net", layers.whole, layers.n_bytes

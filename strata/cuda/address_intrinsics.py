@@ -61,6 +61,15 @@ def load_pair_words(typing_context, raw, at):
     return types.uint32(raw, types.int64), emit
 
 
+@intrinsic
+def store_global_float(typing_context, at, value):
+    def emit(context, builder, signature, arguments):
+        builder.store(arguments[1], builder.inttoptr(arguments[0], FLOAT.as_pointer(GLOBAL)), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), emit
+
+
 def copier(n_bytes: int, to_offset: int, from_offset: int, asynchronous: bool, once: bool):
     level = "cg" if once else "ca"
     text = f"cp.async.{level}.shared.global [$0+{to_offset}], [$1+{from_offset}], {n_bytes};"

@@ -33,9 +33,23 @@ class Launch:
 
     def __init__(self, device: CudaDevice, dispatcher, shape: Shape, arguments: tuple, programmatic: bool = False) -> None:
         self.device, self.dispatcher, self.shape, self.arguments = device, dispatcher, shape, arguments
-        self.programmatic = programmatic and device.target.dependent_launch
+        self.programmatic = False
         if not SIMULATED:
             self._pack()
+        if programmatic:
+            self.follow()
+
+    def follow(self) -> None:
+        """Let the launch start before the kernel ahead of it has ended, where the card can: it must not be a program's first."""
+        self.programmatic = self.device.target.dependent_launch
+        if SIMULATED or not self.programmatic:
+            return
+        from cuda.bindings import driver
+
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        self._config.attrs, self._config.numAttrs = [attribute], 1
 
     def _pack(self) -> None:
         from cuda.bindings import driver
@@ -50,11 +64,6 @@ class Launch:
         config.gridDimX, config.gridDimY, config.gridDimZ = *self.shape.grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self.shape.n_threads, 1, 1
         config.sharedMemBytes = self.shape.shared_bytes
-        if self.programmatic:
-            attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            config.attrs, config.numAttrs = [attribute], 1
         self._config = config
 
     @property

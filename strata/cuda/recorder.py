@@ -21,11 +21,13 @@ from strata.cuda.lookup import launch_lookup
 from strata.cuda.ngrams import launch_convolve_add, launch_gate, launch_hash, launch_keep
 from strata.cuda.placed import FloatMatrix, Part
 from strata.cuda.products import Coded
+from strata.cuda.projections import Projection, launch_projections
 from strata.cuda.read_mix import fits, launch_read_mix
 from strata.cuda.record_moe import MoeRecorder
 from strata.cuda.scan import launch_scan
 from strata.cuda.selection import launch_selection
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
+from strata.cuda.window_scan import launch_window_scan
 from strata.cuda.workspace import PLACES, Lane, Workspace
 
 RAW_FORMAT = "f16"
@@ -70,7 +72,7 @@ class Recorder:
         self._add(launch_lookup(self.device, w.table.type_name, w.table.raw, w.table.row_bytes, rows, n * c.n_ple_heads, w.table.columns, 1, embedded))
         x = Mixed(embedded, self.work.coded("ngram codes", n, c.ple_width))
         self._add(products.code(self.device, embedded, x.coded, n))
-        key, value = self._times(w.key, x, "ngram key"), self._times(w.value, x, "ngram value")
+        key, value = self._together(x, (w.key, "ngram key"), (w.value, "ngram value"))
         gated = self.work.get("ngram gated", n * c.residual_width)
         conv_rows = self._kept_until_commit("ngram conv rows", c.residual_width, 0)
         self._add(launch_gate(self.device, c, n, residual, key, value, w.norm_key, w.norm_query, w.norm_conv, gated, conv_rows))
@@ -82,13 +84,14 @@ class Recorder:
         normed = self.work.get("normed", self.n * self.config.residual_width)
         due, self._due = self._due or {}, None
         self._add(launch_write_normalise(self.device, self.config, residual, self.n, norm=mixer.norm, normed=normed, **due))
-        mixed = self._mix(mixer, normed, self.n, "mixed")
-        inject = None if mixer.inject is None else self._floats(mixer.inject, normed, self.n, f"inject {point}")
-        return mixed, inject
+        inject = None if mixer.inject is None else self.work.get(f"inject {point}", self.n * mixer.inject.n_out)
+        return self._mix(mixer, normed, self.n, "mixed", inject), inject
 
-    def _mix(self, mixer: Part, normed, n_rows: int, name: str) -> Mixed:
+    def _mix(self, mixer: Part, normed, n_rows: int, name: str, inject=None) -> Mixed:
         c, up = self.config, mixer.up
-        low = self._floats(mixer.down, normed, n_rows, f"{name} low")
+        low = self.work.get(f"{name} low", n_rows * mixer.down.n_out)
+        asked = [Projection(mixer.down, low)] + ([] if inject is None else [Projection(mixer.inject, inject)])
+        self._add(launch_projections(self.device, asked, normed, None, n_rows))
         mixed = Mixed(self.work.get(name, n_rows * c.hidden), self.work.coded(f"{name} codes", n_rows, c.hidden))
         if fits(c, up.n_in, up.type_name):
             self._add(launch_read_mix(self.device, c, up.type_name, low, up.raw, up.n_in, normed, n_rows, mixed.values, mixed.coded))
@@ -105,26 +108,36 @@ class Recorder:
         c, w, s, n = self.config, self.placed.of(layer).gdn, self.sessions, self.n
         number = s.gdn_layers.index(layer)
         inputs = self._kept_until_commit("gdn w", c.ssm_channels, number)
-        u = self._times(w.qkv, mixed, "gdn u", self._kept_until_commit("gdn u", c.ssm_channels, number))
+        u = self._kept_until_commit("gdn u", c.ssm_channels, number)
         g, beta = (self._kept_until_commit(f"gdn {name}", c.n_ssm_v_heads, number) for name in ("g", "beta"))
-        z = self._times(w.gate, mixed, "gdn z")
-        alpha, logits = self._times(w.alpha, mixed, "gdn alpha"), self._times(w.beta, mixed, "gdn beta logits")
-        self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, s.tail_of(layer), w.conv, w.dt_bias, w.decay, inputs, g, beta))
-        o, gated = (self.work.get(f"gdn {name}", n * c.ssm_inner) for name in ("o", "gated"))
-        coded = self.work.coded("gdn codes", n, c.ssm_inner)
+        u, z, alpha, logits = self._together(
+            mixed, (w.qkv, "gdn u", u), (w.gate, "gdn z"), (w.alpha, "gdn alpha"), (w.beta, "gdn beta logits")
+        )
+        gated, coded = self.work.get("gdn gated", n * c.ssm_inner), self.work.coded("gdn codes", n, c.ssm_inner)
         read_scale = np.float32(1) / np.sqrt(np.float32(c.ssm_state))
-        self._add(launch_scan(
-            self.device, c, self.tables, self.keep, inputs, g, beta, u, s.memory_of(layer), s.tail_of(layer), s.n_slots, read_scale,
-            o, z, w.norm, gated, coded,
-        ))
+        tail, memory = s.tail_of(layer), s.memory_of(layer)
+        if n <= PLACES:
+            counters = self.work.constant("gdn counters", np.zeros(PLACES * c.n_ssm_qk_heads, np.int32))
+            self._add(launch_window_scan(
+                self.device, c, self.tables, self.keep, u, alpha, logits, tail, w.conv, w.dt_bias, w.decay, memory, read_scale, z, w.norm,
+                counters, inputs, g, beta, gated, coded,
+            ))
+        else:
+            o = self.work.get("gdn o", n * c.ssm_inner)
+            self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, tail, w.conv, w.dt_bias, w.decay, inputs, g, beta))
+            self._add(launch_scan(
+                self.device, c, self.tables, self.keep, inputs, g, beta, u, memory, tail, s.n_slots, read_scale, o, z, w.norm, gated, coded
+            ))
         return self._times(w.output, Mixed(gated, coded), "block output")
 
     def qsa(self, layer: int, mixed: Mixed):
         c, w, n, cells = self.config, self.placed.of(layer).qsa, self.n, self.sessions.cells[layer]
-        projected, k, v = (self._times(m, mixed, f"qsa {name}") for m, name in ((w.q, "q"), (w.k, "k"), (w.v, "v")))
         x = w.indexer
+        projected, k, v, indexer_q, indexer_k = self._together(
+            mixed, (w.q, "qsa q"), (w.k, "qsa k"), (w.v, "qsa v"), (x.q, "indexer q"), (x.k, "indexer k")
+        )
         asked = self.work.get("indexer queries", n * c.indexer_width)
-        inputs = IndexerInputs(self._times(x.q, mixed, "indexer q"), self._times(x.k, mixed, "indexer k"), x.q_norm, x.k_norm, asked)
+        inputs = IndexerInputs(indexer_q, indexer_k, x.q_norm, x.k_norm, asked)
         queries = self.work.get("queries", n * c.attention_width)
         self._add(launch_heads(self.device, c, self.tables, self.kv, RAW_FORMAT, projected, k, v, w.q_norm, w.k_norm, self.table, queries, cells, inputs))
         chosen, counts = self._select(cells, asked)
@@ -184,6 +197,12 @@ class Recorder:
         out = self.work.get(name, self.n * matrix.n_out) if out is None else out
         return self._product(matrix, x, self.n, out)
 
+    def _together(self, x: Mixed, *asked) -> list:
+        """Return the products of x with matrices, asked for as (matrix, name) or (matrix, name, where they go)."""
+        made = [Projection(matrix, self.work.get(name, self.n * matrix.n_out) if not out else out[0]) for matrix, name, *out in asked]
+        self._add(launch_projections(self.device, made, x.values, x.coded, self.n))
+        return [one.out for one in made]
+
     def _product(self, matrix, x: Mixed, n_rows: int, out):
         if isinstance(matrix, FloatMatrix):
             self._add(products.floats(self.device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x.values, n_rows, out))
@@ -211,4 +230,8 @@ class Recorder:
         return whole[number * each : (number + 1) * each]
 
     def _add(self, launches) -> None:
-        self.launches += [launches] if isinstance(launches, Launch) else launches
+        """Append launches.  A decode window's start early, but for the first: copies of tokens and rows are no kernels."""
+        for launch in [launches] if isinstance(launches, Launch) else launches:
+            if self.launches and self.n <= PLACES:
+                launch.follow()
+            self.launches.append(launch)

@@ -3,7 +3,8 @@
 The order of host/gdn.py.  Eight threads hold four columns of a head's memory M [S, S] in registers: thread l of the eight is
 lane l and has rows l, l + 8, l + 16, ...  Per token, k.M and q.M are chains in the lane and then the eight-lane tree by
 exchanges; delta, update and read as on the host; entries below 2^-100 become +0.  k and q of the next token travel to shared
-memory while this one is computed, v and the gates to registers.
+memory while this one is computed, v and the gates to registers.  The memory is fetched before the previous kernel has ended: no
+other kernel of a window writes it, and what writes it between windows is waited for by a window's first kernel.
 
 A block has one head, or one of its `n_parts` parts: columns never meet, so the split changes no bit.  blockIdx.y is a segment
 of a layer (a replay does all layers at once); one without rows leaves at once.  The block also moves
@@ -195,7 +196,6 @@ def scan_kernel(shape: ScanShape, target: Target):
         state, products = cuda.local.array(n_state, np.float32), cuda.local.array(COLUMNS, np.float32)
         next_k, next_q = cuda.local.array(n_loads, np.float32), cuda.local.array(n_loads, np.float32)
         go_on()
-        wait_before()
         segment, layer = np.int32(cuda.blockIdx.y) % n_segments, np.int64(np.int32(cuda.blockIdx.y) // n_segments)
         n = count[segment]
         if n == 0:
@@ -207,6 +207,7 @@ def scan_kernel(shape: ScanShape, target: Target):
         place_of_slot = layer * n_slots + slot[segment]
         home = ((place_of_slot * n_v_heads + h) * size + lane) * size + column
         fetch(memory, home, state)
+        wait_before()
         row = first_row = layer * row_capacity + first[segment]
         q_at = (h % n_k_heads) * size
         k_at, v_at = n_k_heads * size + q_at, (2 * n_k_heads + h) * size + column

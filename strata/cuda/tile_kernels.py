@@ -28,12 +28,13 @@ def kept(number, in_warp):
     return np.int64(shuffle_int(np.int32(number), in_warp))
 
 
-def _tile_product(form: WeightFormat, tile: Tile, target: Target):
-    """Build `product(...)`: the whole tile of one block."""
+def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = False):
+    """Build `product(...)`: the whole tile of one block; with `early` it waits for the previous kernel behind the first weights."""
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
     fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, COPIERS, target)
     move = copies(target, tile.stages - 2)
-    commit, wait = move.commit, move.wait
+    commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
+    wait_before = wait_for_dependency(target)
     unpack, gather, multiply = group_products(form, tile, layout, target)
     finish = lanes_meeting(tile)
     stages, units, per_warp, n_halves = tile.stages, staging.units, tile.lanes_per_warp, 2 * tile.bands
@@ -68,8 +69,16 @@ def _tile_product(form: WeightFormat, tile: Tile, target: Target):
             if stage < n_stages:
                 piece = np.int32((before + stage * stage_bytes) & -16) + 16 * part
                 fetch_weights(own_slot + stage * slot_bytes, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
-                fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), n_groups)
+                if not early:
+                    fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), n_groups)
             commit()
+        if early:
+            wait_before()
+            for stage in range(stages - 1):
+                if stage < n_stages:
+                    fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), n_groups)
+            commit()
+            wait_all()
         lanes = cuda.local.array(n_lanes, np.float32)
         for v in range(n_lanes):
             lanes[v] = ZERO
@@ -127,13 +136,12 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
 
     kernel(raw, row_bytes, n_groups, n_out, n_rows, codes, scales, sums, out).
     """
-    product = _tile_product(FORMATS[type_id], tile, target)
+    product = tile_product(FORMATS[type_id], tile, target, early=True)
     n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.n_threads // tile.n_rows
-    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+    go_on = launch_dependents(target)
 
     @kernel(tile.n_threads, tile.min_blocks)
     def run(raw, row_bytes, n_groups, n_out, n_rows, codes, scales, sums, out):
-        wait_before()
         thread = np.int32(cuda.threadIdx.x)
         first = np.int32(np.int32(cuda.blockIdx.y) * n_tile_rows)
         count = min(np.int32(n_tile_rows), np.int32(n_rows - first))
@@ -146,13 +154,44 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
 
 
 @cache
+def joined_tiles(type_id: int, tile: Tile, target: Target):
+    """Return the kernel for up to three matrices of one format, times up to tile.n_rows rows; missing ones have 0 outputs.
+
+    kernel(raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, codes, scales, sums, out_0, out_1, out_2);
+    the grid is the output tiles of all matrices.
+    """
+    product = tile_product(FORMATS[type_id], tile, target, early=True)
+    n_outputs, per_row = tile.n_outputs, tile.n_threads // tile.n_rows
+    go_on = launch_dependents(target)
+
+    @kernel(tile.n_threads, tile.min_blocks)
+    def run(
+        raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, codes, scales, sums, out_0, out_1, out_2
+    ):
+        block = np.int32(cuda.blockIdx.x)
+        row = min(np.int32(np.int32(cuda.threadIdx.x) // per_row), np.int32(n_rows - 1))
+        first_1 = np.int32((n_out_0 + n_outputs - 1) // n_outputs)
+        first_2 = np.int32(first_1 + (n_out_1 + n_outputs - 1) // n_outputs)
+        raw, n_out, out = raw_0, n_out_0, out_0
+        if block >= first_2:
+            block, raw, n_out, out = np.int32(block - first_2), raw_2, n_out_2, out_2
+        elif block >= first_1:
+            block, raw, n_out, out = np.int32(block - first_1), raw_1, n_out_1, out_1
+        first_output = np.int32(block * n_outputs)
+        product(raw, np.int64(0), row_bytes, n_groups, n_out, first_output, row, n_rows, np.int32(0), codes, scales, sums, out)
+        go_on()
+
+    return run
+
+
+@cache
 def expert_tiles(type_id: int, tile: Tile, target: Target):
     """Return the kernel for tiles of listed experts; grid (output tiles, most tiles), tile.n_threads threads.
 
     kernel(raw, expert_bytes, row_bytes, n_groups, n_out, n_tiles, tile_listed, tile_first, experts, starts, entry_rows,
     codes, scales, sums, out): tile t holds entries tile_first[t] .. of the listed expert tile_listed[t], tile.n_rows at most.
     """
-    product = _tile_product(FORMATS[type_id], tile, target)
+    product = tile_product(FORMATS[type_id], tile, target)
     n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.n_threads // tile.n_rows
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 

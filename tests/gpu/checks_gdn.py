@@ -91,6 +91,34 @@ def check_window(card, control, config: ModelConfig, window: Window, seed: int) 
     return x
 
 
+def check_window_scan(card, control, config: ModelConfig, window: Window, seed: int) -> None:
+    """A decode window's way in one kernel, twice (its counters must be 0 again): results, kept state, what a replay needs."""
+    from strata.cuda.window_scan import launch_window_scan
+
+    c, n, x = config, window.n_rows, GdnInputs(config, control, window, seed)
+    tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments, keep={window.keep}"
+    u, alpha, logits, z, weight = (flat(card, a) for a in (x.u, x.alpha, x.beta_logits, x.z, x.weight))
+    small, counters = [flat(card, a) for a in (x.conv, x.bias, x.decay)], card.zeros("counters", 8 * c.n_ssm_qk_heads, np.int32)
+    for turn in range(2):
+        tail, memory = flat(card, x.tail), flat(card, x.memory)
+        w, g, beta = (GuardedOutput(card, a.size) for a in (x.w, x.g, x.beta))
+        gated, coded = GuardedOutput(card, x.o.size), CodedOutput(card, n, c.ssm_inner)
+        launch = launch_window_scan(
+            card, c, tables, window.keep, u, alpha, logits, tail, *small, memory, x.read_scale, z, weight, counters, w.inside, g.inside,
+            beta.inside, gated.inside, coded.coded,
+        )
+        run(card, launch)
+        assert_same_bits(f"gated, {what}, turn {turn}", gated.read(x.o.shape), x.gated)
+        coded.check(f"gated, {what}", control, x.gated)
+        assert_same_bits(f"memory, {what}", read(memory, *x.memory.shape), x.kept_memory)
+        assert_same_bits(f"tail, {what}", read(tail, *x.tail.shape), x.kept_tail)
+        for name, got, wanted in (("w", w, x.w), ("g", g, x.g), ("beta", beta, x.beta)):
+            values = got.read(wanted.shape)
+            if not window.keep:
+                assert_same_bits(f"{name}, {what}", values, wanted)
+        assert not counters.copy_to_host().any(), "a counter was not set back"
+
+
 def check_replay(card, control, config: ModelConfig, window: Window, kept: list[int], n_layers: int) -> None:
     """A verify window's memory stays; the replay of kept rows, all layers at once, gives the host's memory and tail."""
     from strata.cuda.scan import launch_commit

@@ -46,6 +46,15 @@ def test_windows_of_several_sessions_have_the_bits_of_the_host(config, card, con
 
 
 @BOTH
+@pytest.mark.parametrize("keep", [True, False])
+def test_decode_windows_of_the_delta_net_have_the_bits_of_the_host(config, keep, card, control):
+    rows = [tuple((slot, 7 + slot, 1) for slot in range(n)) for n in range(1, 6)]
+    segments = [((3, 11, n),) for n in range(1, 9)] + rows + [((4, 0, 1), (1, 9, 2), (0, 2, 1)), ((2, 7, 3), (0, 1, 4), (4, 1, 1))]
+    for number, one in enumerate(segments):
+        checks_gdn.check_window_scan(card, control, config, window_of(*one, keep=keep), 70 + number)
+
+
+@BOTH
 def test_the_replay_of_kept_rows_has_the_bits_of_the_host(config, card, control):
     window = window_of((2, 7, 4), (0, 5, 4), (4, 1, 3), (1, 8, 2), keep=False)
     checks_gdn.check_replay(card, control, config, window, [4, 1, 0, 2], n_layers=3)
@@ -125,10 +134,11 @@ def test_draft_picks_are_those_of_the_host(config, card):
         lambda card, control: checks_streams.check_write_and_norm(card, control, SMALL, (2,)),
         lambda card, control: checks_streams.check_read(card, control, SMALL, "BF16", (2,)),
         lambda card, control: checks_gdn.check_window(card, control, SMALL, window_of((0, 3, 2)), 1),
+        lambda card, control: checks_gdn.check_window_scan(card, control, SMALL, window_of((0, 3, 2)), 1),
         lambda card, control: checks_attention.check_attention(card, control, SMALL, "f16", single_rows(1, (70,)), 80, 1),
         lambda card, control: checks_small.check_routing(card, SMALL, (2,)),
     ],
-    ids=["write", "read", "window", "attention", "routing"],
+    ids=["write", "read", "window", "decode window", "attention", "routing"],
 )
 def test_a_single_changed_bit_is_noticed(check, card, control, monkeypatch):
     honest = GuardedOutput.read

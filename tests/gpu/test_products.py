@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from strata.formats.table import FORMATS
+from tests.gpu.checks_projections import check_projections
 from tests.gpu.support import (
     GuardedOutput, ROW_COUNTS, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, folded_bits, packed_weights, padded_bytes,
     product_on_host, random_float_weights, random_rows, turned,
@@ -115,6 +116,24 @@ def test_a_float_product_has_the_bits_of_the_host_at_every_row_count(type_name, 
         floats(card, type_name, placed, n_in, n_out, rows, n_rows, out.inside).go()
         card.synchronise()
         assert_same_bits(f"{type_name}, {n_in} columns, {n_rows} rows", out.read((n_rows, n_out)), wanted[:n_rows])
+
+
+@pytest.mark.parametrize(
+    ("form", "float_type"), [(form, "BF16") for form in ALL] + [(FORMATS[12], "F16"), (FORMATS[12], "F32")],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_products_launched_together_have_the_bits_of_the_host(form, float_type, card, control):
+    counts = (1, 2, 3, 4) if form is FORMATS[12] else (1, 4)
+    check_projections(card, control, (form,) * 3, (float_type,) * 2, (83, 16, 150, 37, 3), width(form), counts, 1)
+    check_projections(card, control, (form,) * 2, (float_type,) * 2, (83, 150, 37, 3), width(form), (5, 8), 2)
+
+
+def test_products_of_several_kinds_have_the_bits_of_the_host(card, control):
+    forms = tuple(FORMATS[i] for i in (12, 8, 12, 42))
+    check_projections(card, control, forms, ("BF16", "F32", "BF16"), (83, 16, 40, 21, 37, 3, 70), 1280, (1, 2, 4, 7, 9), 7)
+    check_projections(card, control, forms[:1], ("BF16",), (83, 37), 2560, (1, 4, 5, 9), 2)
+    check_projections(card, control, (), ("BF16",) * 2, (324, 4), 10240, (1, 2, 3, 8), 1)
+    check_projections(card, control, (), ("F32",) * 2, (33, 5), 320, (1, 8), 2)
 
 
 @pytest.mark.parametrize("span", [32, 256])

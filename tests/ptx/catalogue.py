@@ -42,6 +42,8 @@ def _signature(text: str) -> tuple:
 
 
 DENSE_ROWS = "u8 I I I I i8 f32 i32 f32"
+JOINED_ROWS = "u8 u8 u8 I I I I I I i8 f32 i32 f32 f32 f32 u8 u8 I I I I f32 f32 f32"
+JOINED_TILES = "u8 u8 u8 I I I I I I i8 f32 i32 f32 f32 f32"
 EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
@@ -52,7 +54,7 @@ ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
 
 def quantised_products() -> Iterator[Entry]:
-    from strata.cuda.rows import dense_rows, expert_rows
+    from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
     from strata.cuda.tile_kernels import dense_tiles, expert_tiles
     from strata.cuda.tiles import CHUNK, WINDOW
 
@@ -60,8 +62,12 @@ def quantised_products() -> Iterator[Entry]:
         chosen = form.name in THOROUGH
         for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
             yield Entry(
-                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, t), _signature(DENSE_ROWS),
+                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, STAGES, t), _signature(DENSE_ROWS),
                 most, n_rows == 1 or chosen and n_rows == 4,
+            )
+            yield Entry(
+                f"deep dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, DEEP_STAGES, t),
+                _signature(DENSE_ROWS), 168, chosen and n_rows == 1,
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
         for name, tile in (("window", WINDOW), ("chunk", CHUNK)):
@@ -94,6 +100,25 @@ def expert_products() -> Iterator[Entry]:
         )
 
 
+def joined_products() -> Iterator[Entry]:
+    from strata.cuda.joined_rows import float_cut, joined_rows
+    from strata.cuda.tile_kernels import joined_tiles
+    from strata.cuda.tiles import WINDOW
+
+    for type_id, form in FORMATS.items():
+        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
+            for floats in ("", "BF16", "F32"):
+                staged = bool(floats) and float_cut(floats, 2560, n_rows)[0]
+                yield Entry(
+                    f"joined_rows {form.name} {n_rows} {floats or 'alone'}",
+                    lambda t, i=type_id, r=n_rows, f=floats, s=staged: joined_rows(i, r, f, s, t), _signature(JOINED_ROWS), most,
+                    form.name in THOROUGH and n_rows in (1, 4) and floats == "BF16",
+                )
+        yield Entry(
+            f"joined_tiles {form.name}", lambda t, i=type_id: joined_tiles(i, WINDOW, t), _signature(JOINED_TILES), 80, form.name in THOROUGH
+        )
+
+
 def float_products() -> Iterator[Entry]:
     from strata.cuda.float_rows import float_rows
     from strata.cuda.float_short_rows import short_rows
@@ -103,7 +128,7 @@ def float_products() -> Iterator[Entry]:
         for n_rows, n_outputs, staged in ((1, 1, True), (2, 1, True), (8, 1, False), (8, 4, False)):
             yield Entry(
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
-                _signature("u8 I I I f32 f32"), 128, name == "BF16",
+                _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
         for n_rows in (1, 2):
             yield Entry(
@@ -135,7 +160,7 @@ def bench_kernels() -> Iterator[Entry]:
     yield from entries()
 
 
-ROOMS = (quantised_products, expert_products, float_products, small_kernels, operations, bench_kernels)
+ROOMS = (quantised_products, joined_products, expert_products, float_products, small_kernels, operations, bench_kernels)
 
 
 def entries() -> list[Entry]:

@@ -37,7 +37,7 @@ def streams() -> Iterator[Entry]:
     yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
     yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, t), "9*f32 F f32", 64)
     build = lambda t: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, t)  # noqa: E731
-    yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 96)
+    yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 128)
     yield _entry("low-rank gate", s.low_rank_gate_kernel, "f32 I F", 64)
     yield _entry("mix", lambda t: s.mix_kernel(hidden, n_streams, t), f"3*f32 {CODED}", 64)
     yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 64)
@@ -53,12 +53,17 @@ def streams() -> Iterator[Entry]:
 def delta_net() -> Iterator[Entry]:
     from strata.cuda import gdn
     from strata.cuda.scan import ScanShape, scan_kernel
+    from strata.cuda.window_scan import WindowShape, window_scan_kernel
 
     for config, label in ((REAL, "real"), (SMALL, "small")):
         heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
         real = config is REAL
         build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
-        yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 64, real)
+        yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 80, real)
+        for keep in (True, False):
+            build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k, t.async_copies), t)  # noqa: E731
+            name = f"window scan {'kept' if keep else 'to be committed'} {label}"
+            yield _entry(name, build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
         for name, variant, tail in (
             ("scan of a window", (1, True, True, True), f"f32 {CODED}"),

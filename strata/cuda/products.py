@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_rows, float_short_rows, float_tiles, rows
+from strata.cuda import coding, float_chunks, float_rows, float_short_rows, rows
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
@@ -203,16 +203,18 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out) -> tuple:
 
 
 def floats(
-    device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False
+    device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False,
+    kind: str | None = None,
 ) -> Launch:
-    """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size])."""
+    """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size]).
+
+    `kind` (None: the quickest) is one of float_chunks.KINDS for more rows than a window has.
+    """
     if n_in % 4:
         raise DeviceError(f"a float product of {n_in} columns", "kernels read four at a time", "use a multiple of 4")
     sizes = _int32s(n_in, n_out)
     if n_rows <= float_rows.MOST_ROWS:
         return Launch(device, *_few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out), programmatic)
-    kernel = float_tiles.float_tiles(type_name, device.target)
-    grid = (-(-n_out // float_tiles.OUTPUTS_PER_BLOCK), -(-n_rows // float_tiles.SIDE))
-    values = weights[: 4 * n_in * n_out].view(np.float32) if type_name == "F32" else weights
-    shape = Shape(grid, float_tiles.THREADS, float_tiles.SHARED_BYTES)
-    return Launch(device, kernel, shape, (values, *sizes, np.int32(n_rows), x, out), programmatic)
+    kind = kind or float_chunks.kind_of(device.card.capability, n_in, n_out, n_rows)
+    kernel, shape = float_chunks.kernel_and_shape(device, kind, type_name, n_in, n_out, n_rows)
+    return Launch(device, kernel, shape, (weights, *sizes, np.int32(n_rows), x, out), programmatic)

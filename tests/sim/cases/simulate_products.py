@@ -74,6 +74,21 @@ def test_float_products(type_name, n_in, n_rows, card, control):
     assert_same_bits(type_name, out.read((n_rows, n_out)), floats_on_host(control, type_name, weights, x))
 
 
+@pytest.mark.parametrize(("kind", "type_name", "n_in"), [
+    ("tiles", "BF16", 324), ("tiles", "F32", 1284), ("short tiles", "BF16", 320), ("short tiles", "F16", 324), ("few outputs", "BF16", 324),
+    ("lanes", "F32", 324),
+])
+def test_float_products_of_chunks(kind, type_name, n_in, card, control, monkeypatch):
+    """Every kind of kernel, with rows and outputs beyond the end; one block takes several tiles of rows in turn."""
+    monkeypatch.setattr("strata.cuda.float_short_tiles.BLOCKS", 1)
+    n_rows, n_out = 17, 3 if kind == "few outputs" else 33
+    weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)
+    out = GuardedOutput(card, n_rows * n_out)
+    placed = card.upload("weights", padded_bytes(weights))
+    floats(card, type_name, placed, n_in, n_out, card.upload("x", x.reshape(-1)), n_rows, out.inside, kind=kind).go()
+    assert_same_bits(kind, out.read((n_rows, n_out)), floats_on_host(control, type_name, weights, x))
+
+
 @pytest.mark.parametrize("span", [32, 256])
 def test_coding(span, card, control):
     x = random_rows(10, 3, 320)

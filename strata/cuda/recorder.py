@@ -13,7 +13,9 @@ import numpy as np
 from strata.cuda import products
 from strata.cuda.activation import launch_activation
 from strata.cuda.attention import MOST_SIDE_BY_SIDE_ROWS, SPLIT, AttentionOutput, SplitScratch, launch_attention
+from strata.cuda.chunk_scan import launch_any_scan
 from strata.cuda.combine import Combined
+from strata.cuda.float_chunks import kind_of
 from strata.cuda.gdn import launch_prepare
 from strata.cuda.heads import IndexerInputs, launch_heads
 from strata.cuda.indexer import launch_scores
@@ -24,7 +26,6 @@ from strata.cuda.placed import FloatMatrix, Part
 from strata.cuda.products import Coded
 from strata.cuda.read_mix import fits, launch_read_mix
 from strata.cuda.routing import launch_route_and_group
-from strata.cuda.scan import launch_scan
 from strata.cuda.selection import launch_selection
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
 from strata.cuda.workspace import PLACES, Lane, Workspace
@@ -90,7 +91,8 @@ class Recorder:
         c, up = self.config, mixer.up
         low = self._floats(mixer.down, normed, n_rows, f"{name} low")
         mixed = Mixed(self.work.get(name, n_rows * c.hidden), self.work.coded(f"{name} codes", n_rows, c.hidden))
-        if fits(c, up.n_in, up.type_name):
+        in_tiles = n_rows > PLACES and kind_of(self.device.card.capability, up.n_in, up.n_out, n_rows) == "short tiles"
+        if fits(c, up.n_in, up.type_name) and not in_tiles:
             self._add(launch_read_mix(self.device, c, up.type_name, low, up.raw, up.n_in, normed, n_rows, mixed.values, mixed.coded))
             return mixed
         self._add(launch_low_rank_gate(self.device, low, n_rows, up.n_in, c.n_streams))
@@ -113,7 +115,7 @@ class Recorder:
         o, gated = (self.work.get(f"gdn {name}", n * c.ssm_inner) for name in ("o", "gated"))
         coded = self.work.coded("gdn codes", n, c.ssm_inner)
         read_scale = np.float32(1) / np.sqrt(np.float32(c.ssm_state))
-        self._add(launch_scan(
+        self._add(launch_any_scan(
             self.device, c, self.tables, self.keep, inputs, g, beta, u, s.memory_of(layer), s.tail_of(layer), s.n_slots, read_scale,
             o, z, w.norm, gated, coded,
         ))

@@ -16,7 +16,7 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import CHUNK, WINDOW, Tile, layout_of
+from strata.cuda.tiles import CHUNK, WINDOW, Tile, chunk_tile, experts_tile, layout_of
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
@@ -139,7 +139,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
-        return dense_tiled(device, weights, x, n_rows, out, CHUNK, programmatic)
+        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.target), programmatic)
     return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
 
 
@@ -177,15 +177,18 @@ def plan(device: CudaDevice, lists: Lists, programmatic: bool = False) -> Launch
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
 
 
-def listed_tiled(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False) -> Launch:
-    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists."""
-    grid = (-(-weights.n_out // CHUNK.n_outputs), lists.most_tiles)
-    shape = Shape(grid, CHUNK.n_threads, layout_of(weights.type_id, CHUNK).shared_bytes)
+def listed_tiled(
+    device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False, tile: Tile | None = None
+) -> Launch:
+    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for tiles of CHUNK.n_rows rows."""
+    tile = tile or experts_tile(device.target)
+    grid = (-(-weights.n_out // tile.n_outputs), lists.most_tiles)
+    shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
     arguments = (
         weights.raw, *_expert_sizes(weights), lists.n_tiles, lists.tile_listed, lists.tile_first, lists.experts, lists.starts,
         lists.entry_rows,
     )
-    kernel = expert_tiles(weights.type_id, CHUNK, device.target)
+    kernel = expert_tiles(weights.type_id, tile, device.target)
     return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
 
 

@@ -52,6 +52,7 @@ def streams() -> Iterator[Entry]:
 
 def delta_net() -> Iterator[Entry]:
     from strata.cuda import gdn
+    from strata.cuda.chunk_scan import ChunkScanShape, chunk_scan_kernel
     from strata.cuda.scan import ScanShape, scan_kernel
 
     for config, label in ((REAL, "real"), (SMALL, "small")):
@@ -60,10 +61,11 @@ def delta_net() -> Iterator[Entry]:
         build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
         yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 64, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
+        build = lambda t, h=heads: chunk_scan_kernel(ChunkScanShape(*h, True), t)  # noqa: E731
+        yield _entry(f"scan of a prompt {label}", build, "6*f32 2*i32 i32 F f32", 128, real)
         for name, variant, tail in (
             ("scan of a window", (1, True, True, True), f"f32 {CODED}"),
             ("scan of a verify window", (1, False, True, True), f"f32 {CODED}"),
-            ("scan of a prompt", (2, True, True, False), f"f32 {CODED}"),
             ("replay", (1, True, False, False), "5*f32"),
         ):
             build = lambda t, h=heads, v=variant: scan_kernel(ScanShape(*h, *v), t)  # noqa: E731

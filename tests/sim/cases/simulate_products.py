@@ -11,7 +11,7 @@ from tests.gpu.support import (
     random_float_weights, random_rows, turned,
 )
 
-SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1)
+SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2)
 
 
 def uploaded(card, coded):

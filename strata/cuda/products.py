@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_rows, float_short_rows, float_tiles, rows
+from strata.cuda import coding, float_chunks, float_rows, float_short_rows, rows
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import CHUNK, WINDOW, Tile, layout_of
+from strata.cuda.tiles import CHUNK, WINDOW, Tile, chunk_tile, experts_tile, layout_of
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
@@ -142,7 +142,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *activations(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
-        return dense_tiled(device, weights, x, n_rows, out, CHUNK, programmatic)
+        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.target), programmatic)
     return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
 
 
@@ -180,15 +180,18 @@ def plan(device: CudaDevice, lists: Lists, programmatic: bool = False) -> Launch
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
 
 
-def listed_tiled(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False) -> Launch:
-    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists."""
-    grid = (-(-weights.n_out // CHUNK.n_outputs), lists.most_tiles)
-    shape = Shape(grid, CHUNK.n_threads, layout_of(weights.type_id, CHUNK).shared_bytes)
+def listed_tiled(
+    device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False, tile: Tile | None = None
+) -> Launch:
+    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for tiles of CHUNK.n_rows rows."""
+    tile = tile or experts_tile(device.target)
+    grid = (-(-weights.n_out // tile.n_outputs), lists.most_tiles)
+    shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
     arguments = (
         weights.raw, *_expert_sizes(weights), lists.n_tiles, lists.tile_listed, lists.tile_first, lists.experts, lists.starts,
         lists.entry_rows,
     )
-    kernel = expert_tiles(weights.type_id, CHUNK, device.target)
+    kernel = expert_tiles(weights.type_id, tile, device.target)
     return Launch(device, kernel, shape, (*arguments, *activations(weights, x), out), programmatic)
 
 
@@ -226,11 +229,12 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
 
 def floats(
     device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False,
-    other: Other | None = None,
+    other: Other | None = None, kind: str | None = None,
 ) -> Launch:
     """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size]).
 
-    With `other` (where `takes_other`) the same for a second matrix.
+    With `other` (where `takes_other`) the same for a second matrix.  `kind` (None: the quickest) is one of float_chunks.KINDS
+    for more rows than a window has.
     """
     if n_in % 4:
         raise DeviceError(f"a float product of {n_in} columns", "kernels read four at a time", "use a multiple of 4")
@@ -239,8 +243,6 @@ def floats(
     sizes, nothing = _int32s(n_in, n_out), Other(weights, 0, out)
     if n_rows <= float_rows.MOST_ROWS:
         return Launch(device, *_few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other or nothing), programmatic)
-    kernel = float_tiles.float_tiles(type_name, device.target)
-    grid = (-(-n_out // float_tiles.OUTPUTS_PER_BLOCK), -(-n_rows // float_tiles.SIDE))
-    values = weights[: 4 * n_in * n_out].view(np.float32) if type_name == "F32" else weights
-    shape = Shape(grid, float_tiles.THREADS, float_tiles.SHARED_BYTES)
-    return Launch(device, kernel, shape, (values, *sizes, np.int32(n_rows), x, out), programmatic)
+    kind = kind or float_chunks.kind_of(device.card.capability, n_in, n_out, n_rows)
+    kernel, shape = float_chunks.kernel_and_shape(device, kind, type_name, n_in, n_out, n_rows)
+    return Launch(device, kernel, shape, (weights, *sizes, np.int32(n_rows), x, out), programmatic)

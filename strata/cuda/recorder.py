@@ -12,7 +12,9 @@ import numpy as np
 
 from strata.cuda import products
 from strata.cuda.attention import MOST_SIDE_BY_SIDE_ROWS, SPLIT, AttentionOutput, SplitScratch, launch_attention
+from strata.cuda.chunk_scan import launch_any_scan
 from strata.cuda.combine import Combined
+from strata.cuda.float_chunks import kind_of
 from strata.cuda.gdn import launch_prepare
 from strata.cuda.heads import IndexerInputs, launch_heads
 from strata.cuda.indexer import launch_scores
@@ -24,7 +26,6 @@ from strata.cuda.products import Coded
 from strata.cuda.projections import Projection, launch_projections
 from strata.cuda.read_mix import fits, launch_read_mix
 from strata.cuda.record_moe import MoeRecorder
-from strata.cuda.scan import launch_scan
 from strata.cuda.selection import launch_selection
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
 from strata.cuda.window_scan import launch_window_scan
@@ -93,7 +94,8 @@ class Recorder:
         asked = [Projection(mixer.down, low)] + ([] if inject is None else [Projection(mixer.inject, inject)])
         self._add(launch_projections(self.device, asked, normed, None, n_rows))
         mixed = Mixed(self.work.get(name, n_rows * c.hidden), self.work.coded(f"{name} codes", n_rows, c.hidden))
-        if fits(c, up.n_in, up.type_name):
+        in_tiles = n_rows > PLACES and kind_of(self.device.card.capability, up.n_in, up.n_out, n_rows) == "short tiles"
+        if fits(c, up.n_in, up.type_name) and not in_tiles:
             self._add(launch_read_mix(self.device, c, up.type_name, low, up.raw, up.n_in, normed, n_rows, mixed.values, mixed.coded))
             return mixed
         self._add(launch_low_rank_gate(self.device, low, n_rows, up.n_in, c.n_streams))
@@ -125,7 +127,7 @@ class Recorder:
         else:
             o = self.work.get("gdn o", n * c.ssm_inner)
             self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, tail, w.conv, w.dt_bias, w.decay, inputs, g, beta))
-            self._add(launch_scan(
+            self._add(launch_any_scan(
                 self.device, c, self.tables, self.keep, inputs, g, beta, u, memory, tail, s.n_slots, read_scale, o, z, w.norm, gated, coded
             ))
         return self._times(w.output, Mixed(gated, coded), "block output")

@@ -84,6 +84,10 @@ def store_global_float(at, value):
     _from(at, 4, np.float32)[0] = value
 
 
+def store_shared_float(at, value):
+    _from(at, 4, np.float32)[0] = value
+
+
 def copier(n_bytes, to_offset, from_offset, asynchronous, once):
     def copy(to, source):
         _from(to + to_offset, n_bytes, np.uint32)[:] = _from(source + from_offset, n_bytes, np.uint32)

@@ -83,7 +83,6 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
         for v in range(n_lanes):
             lanes[v] = ZERO
         values, words = cuda.local.array(n_values, np.float32), cuda.local.array(n_words, np.int32)
-        subs = cuda.local.array(n_words, np.int32)
         behind, low_bits = cuda.local.array(n_halves, np.int64), cuda.local.array(n_halves, np.int32)
         own = np.int32(per_set * which + in_warp % per_set)
         own_lane = per_warp * warp + in_warp // per_set
@@ -116,12 +115,12 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                 for e in range(per_warp):
                     lane = per_warp * warp + e
                     if np.int32(8 * (stage * units + unit) + lane) < n_groups:
-                        gather(scales_own, (in_warp >> 2) + per_set * e, values, subs)
+                        gather(scales_own, (in_warp >> 2) + per_set * e, values)
                         multiply(
                             rows_at + ((lane // groups_per_block) * block_bytes + unit * unit_bytes), behind,
                             lane % groups_per_block, j,
                             slot + codes_from + (256 * unit + 32 * e), slot + marks_from + (scales_at + 4 * n_rows * (8 * unit + e)),
-                            slot + marks_from + (sums_at + 4 * n_rows * (8 * unit + e)), count, values, subs, words, lanes, e * per_lane,
+                            slot + marks_from + (sums_at + 4 * n_rows * (8 * unit + e)), count, values, words, lanes, e * per_lane,
                         )
             slot = slot + slot_bytes if slot < shared + last_slot else shared + 0
             ahead = ahead + slot_bytes if ahead < shared + last_slot else shared + 0

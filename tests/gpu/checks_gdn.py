@@ -66,7 +66,7 @@ class GdnInputs:
 def check_window(card, control, config: ModelConfig, window: Window, seed: int) -> GdnInputs:
     """A window's whole way: convolution, gates, scan, output gate, kept state; surplus segments and foreign slots untouched."""
     from strata.cuda.gdn import launch_prepare
-    from strata.cuda.scan import launch_scan
+    from strata.cuda.chunk_scan import launch_any_scan
 
     c, n, x = config, window.n_rows, GdnInputs(config, control, window, seed)
     tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments"
@@ -78,7 +78,7 @@ def check_window(card, control, config: ModelConfig, window: Window, seed: int) 
     assert_same_bits(f"g, {what}", g.read(x.g.shape), x.g)
     assert_same_bits(f"beta, {what}", beta.read(x.beta.shape), x.beta)
     o, gated, coded = GuardedOutput(card, x.o.size), GuardedOutput(card, x.o.size), CodedOutput(card, n, c.ssm_inner)
-    launches = launch_scan(
+    launches = launch_any_scan(
         card, c, tables, window.keep, w.inside, g.inside, beta.inside, u, memory, tail, N_SLOTS, x.read_scale, o.inside, flat(card, x.z),
         flat(card, x.weight), gated.inside, coded.coded,
     )

@@ -65,8 +65,9 @@ def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
 
 
 def delta_net(card, n: int) -> Iterator[tuple[str, Callable]]:
+    from strata.cuda.chunk_scan import launch_any_scan
     from strata.cuda.gdn import launch_prepare
-    from strata.cuda.scan import launch_commit, launch_scan
+    from strata.cuda.scan import launch_commit
 
     w, heads, size, n_slots = window(n), C.n_ssm_v_heads, C.ssm_state, min(n, 8)
     sets = 12 if n <= 8 else 2
@@ -79,7 +80,7 @@ def delta_net(card, n: int) -> Iterator[tuple[str, Callable]]:
     o, z, weight, gated, coded = make(n, C.ssm_inner), make(n, C.ssm_inner), make(size), make(n, C.ssm_inner), CodedOutput(card, n, C.ssm_inner)
     yield "prepare", [(launch_prepare(card, C, tables, u, alpha, beta, tail, conv, bias, decay, out_w, g, b),)] * sets
     yield "scan (+ gate)", [
-        launch_scan(card, C, tables, True, out_w, g, b, u, memory[s * one : (s + 1) * one], tail, n_slots, 0.1, o, z, weight, gated, coded.coded)
+        launch_any_scan(card, C, tables, True, out_w, g, b, u, memory[s * one : (s + 1) * one], tail, n_slots, 0.1, o, z, weight, gated, coded.coded)
         for s in range(sets)
     ], 2 * 4 * one
     if n <= 8:

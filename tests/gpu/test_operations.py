@@ -43,6 +43,7 @@ def test_a_window_of_one_session_has_the_bits_of_the_host_at_every_row_count(con
 def test_windows_of_several_sessions_have_the_bits_of_the_host(config, card, control):
     for number, segments in enumerate((((4, 0, 1), (1, 9, 1), (0, 2, 1)), ((2, 7, 3), (0, 5, 5), (4, 1, 1)), ((1, 3, 70), (4, 6, 2), (0, 9, 60)))):
         checks_gdn.check_window(card, control, config, window_of(*segments), 50 + number)
+    checks_gdn.check_window(card, control, config, window_of((2, 4, 100), (0, 1, 3), keep=False), 60)
 
 
 @BOTH

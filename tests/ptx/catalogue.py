@@ -56,7 +56,7 @@ ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 def quantised_products() -> Iterator[Entry]:
     from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
     from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-    from strata.cuda.tiles import CHUNK, WINDOW
+    from strata.cuda.tiles import CHUNK, EXPERTS, SNUG, WINDOW
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
@@ -70,12 +70,12 @@ def quantised_products() -> Iterator[Entry]:
                 _signature(DENSE_ROWS), 168, chosen and n_rows == 1,
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
-        for name, tile in (("window", WINDOW), ("chunk", CHUNK)):
+        for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
             yield Entry(
                 f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, s, t), _signature(DENSE_TILES),
-                80 if tile is WINDOW else 128, chosen,
+                {WINDOW: 80, SNUG: 128}.get(tile, 176), chosen,
             )
-        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, CHUNK, t), _signature(EXPERT_TILES), 128, chosen)
+        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, EXPERTS, t), _signature(EXPERT_TILES), 176, chosen)
 
 
 def expert_products() -> Iterator[Entry]:
@@ -120,8 +120,10 @@ def joined_products() -> Iterator[Entry]:
 
 
 def float_products() -> Iterator[Entry]:
+    from strata.cuda.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
     from strata.cuda.float_rows import float_rows
     from strata.cuda.float_short_rows import short_rows
+    from strata.cuda.float_short_tiles import short_tiles
     from strata.cuda.float_tiles import float_tiles
 
     for name in ("BF16", "F16", "F32"):
@@ -135,8 +137,11 @@ def float_products() -> Iterator[Entry]:
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),
                 128, name == "BF16",
             )
-        weights = "f32" if name == "F32" else "u8"
-        yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), _signature(f"{weights} I I I f32 f32"), 128, True)
+        chunk = _signature("u8 I I I f32 f32")
+        yield Entry(f"float_lanes {name}", lambda t, n=name: float_lanes(n, SQUARE, t), chunk, 128, True)
+        yield Entry(f"float_lanes {name} few", lambda t, n=name: float_lanes(n, FEW_OUTPUTS, t), chunk, 96, name == "BF16")
+        yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), chunk, 240, name == "BF16")
+        yield Entry(f"short_tiles {name}", lambda t, n=name: short_tiles(n, t), chunk, 255, name == "BF16")
 
 
 def small_kernels() -> Iterator[Entry]:

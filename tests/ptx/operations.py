@@ -52,6 +52,7 @@ def streams() -> Iterator[Entry]:
 
 def delta_net() -> Iterator[Entry]:
     from strata.cuda import gdn
+    from strata.cuda.chunk_scan import ChunkScanShape, chunk_scan_kernel
     from strata.cuda.scan import ScanShape, scan_kernel
     from strata.cuda.window_scan import WindowShape, window_scan_kernel
 
@@ -65,10 +66,11 @@ def delta_net() -> Iterator[Entry]:
             name = f"window scan {'kept' if keep else 'to be committed'} {label}"
             yield _entry(name, build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
+        build = lambda t, h=heads: chunk_scan_kernel(ChunkScanShape(*h, True), t)  # noqa: E731
+        yield _entry(f"scan of a prompt {label}", build, "6*f32 2*i32 i32 F f32", 128, real)
         for name, variant, tail in (
             ("scan of a window", (1, True, True, True), f"f32 {CODED}"),
             ("scan of a verify window", (1, False, True, True), f"f32 {CODED}"),
-            ("scan of a prompt", (2, True, True, False), f"f32 {CODED}"),
             ("replay", (1, True, False, False), "5*f32"),
         ):
             build = lambda t, h=heads, v=variant: scan_kernel(ScanShape(*h, *v), t)  # noqa: E731

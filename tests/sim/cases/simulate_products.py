@@ -12,7 +12,7 @@ from tests.gpu.support import (
     random_float_weights, random_rows, turned,
 )
 
-SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1)
+SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2)
 
 
 def uploaded(card, coded):
@@ -86,6 +86,21 @@ def test_products_launched_together(names, floats, n_in, n_rows, most, card, con
     forms = tuple(by_name(name) for name in names)
     n_outs = (18, 5, 16)[: len(forms)] + (3, 2)[: len(floats)]
     check_projections(card, control, forms, floats, n_outs, n_in, (n_rows,), most)
+
+
+@pytest.mark.parametrize(("kind", "type_name", "n_in"), [
+    ("tiles", "BF16", 324), ("tiles", "F32", 1284), ("short tiles", "BF16", 320), ("short tiles", "F16", 324), ("few outputs", "BF16", 324),
+    ("lanes", "F32", 324),
+])
+def test_float_products_of_chunks(kind, type_name, n_in, card, control, monkeypatch):
+    """Every kind of kernel, with rows and outputs beyond the end; one block takes several tiles of rows in turn."""
+    monkeypatch.setattr("strata.cuda.float_short_tiles.BLOCKS", 1)
+    n_rows, n_out = 17, 3 if kind == "few outputs" else 33
+    weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)
+    out = GuardedOutput(card, n_rows * n_out)
+    placed = card.upload("weights", padded_bytes(weights))
+    floats(card, type_name, placed, n_in, n_out, card.upload("x", x.reshape(-1)), n_rows, out.inside, kind=kind).go()
+    assert_same_bits(kind, out.read((n_rows, n_out)), floats_on_host(control, type_name, weights, x))
 
 
 @pytest.mark.parametrize("span", [32, 256])

@@ -66,6 +66,7 @@ class HostDrafts(HostBlocks):
     """The draft layer of one stage, for all its slots; the slots share its weights."""
 
     costs = COSTS
+    replays = False
 
     def __init__(
         self, device: HostDevice, config: ModelConfig, placed: PlacedDrafts, mode: RoundingMode, kv: str, n_slots: int, context: int

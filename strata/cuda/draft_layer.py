@@ -9,6 +9,7 @@ device's lock.  Does not know: what a proposal is worth, which windows are verif
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class CardProposals:
 
     @property
     def logits(self) -> np.ndarray:
-        """float32 [n, draft ids]; DeviceError once the layer has proposed again."""
+        """float32 [n, draft ids], kept once fetched; DeviceError where the layer has proposed again before."""
         return self.fetch()
 
 
@@ -182,13 +183,12 @@ class CudaDrafts:
             self.device.attach()
             chosen = np.array(slots, np.int32)
             is_chained = tokens is not None
-            positions = self._position[chosen] + is_chained
+            positions, chained = self._position[chosen] + is_chained, self._chained[chosen] + is_chained
             self._check(chosen, positions)
-            self._chained[chosen] += is_chained
-            self._position[chosen] = positions
-            counts = self._counts[chosen] + self._chained[chosen]
+            counts = self._counts[chosen] + chained
             key = ("propose", len(chosen), is_chained, min(self.context, class_of(int(counts.max()))))
             program = self._program(key, lambda recorder: recorder.propose(is_chained))
+            self._position[chosen], self._chained[chosen] = positions, chained
             given = np.array(tokens if is_chained else np.zeros(len(chosen)), np.int32)
             self._fill(program, "propose", (given, chosen, positions, counts, chosen, chosen))
             self._send(key, program)
@@ -210,7 +210,7 @@ class CudaDrafts:
         self._n_proposals += 1
         number = self._n_proposals
         best, probabilities = staged[:n].copy(), staged[n:].copy().view(np.float32)
-        return CardProposals(self.token_ids[best], probabilities, lambda: self._logits(program, n, number))
+        return CardProposals(self.token_ids[best], probabilities, cache(partial(self._logits, program, n, number)))
 
     def _logits(self, program: DraftProgram, n: int, number: int) -> np.ndarray:
         with self.device.lock:

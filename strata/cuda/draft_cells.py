@@ -121,9 +121,9 @@ class DraftCells:
     def poison(self, slot: int, from_position: int) -> None:
         """Fill a slot's cells from a position on with NaN."""
         for array in self._kv:
-            each = array.size // (self.n_slots * self.context)
-            part = array[(slot * self.context + from_position) * each : (slot + 1) * self.context * each]
-            if part.size:
+            if array.size > LEAST and from_position < self.context:
+                each = array.size // (self.n_slots * self.context)
+                part = array[(slot * self.context + from_position) * each : (slot + 1) * self.context * each]
                 part.copy_to_device(np.full(part.size, NOT_A_NUMBER[array.dtype], array.dtype), stream=self.device.stream)
         self.device.synchronise()
 

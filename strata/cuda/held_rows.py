@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.cuda.device import CudaDevice
 
-LEAST = 1024
+LEAST = 2048
 """Rows that there is room for from the start, where the sessions have as many positions."""
 
 

@@ -58,6 +58,15 @@ def test_cells_and_chains_have_the_bits_of_the_host(kv, card, model):
         assert both.drafts.graphs.n_replays > both.drafts.graphs.n_captures
 
 
+@pytest.mark.parametrize("pairs", [1, 40])
+def test_splits_in_turn_and_side_by_side_give_the_same_bits(pairs, card, model, monkeypatch):
+    monkeypatch.setattr("strata.cuda.record_drafts.MOST_PAIRS", pairs)
+    with pair(card, model) as both:
+        both.read(0, 0, 400)
+        both.read(5, 0, 200)
+        both.chain([5, 0], 3)
+
+
 def test_every_number_of_kept_rows_gives_the_cells_of_the_host(card, model):
     with pair(card, model) as both:
         at = 0

@@ -2,8 +2,8 @@
 
 Every width, the policy that chooses widths, suffix drafts alone and beside the draft layer, half of the drafts wrong, every
 accepted count in turn by a script in the draft layer's place, the first windows of a request, answers that end where the context
-ends, prompts in chunks, many short requests one after the other, forced tokens, stages, and requests that are alone only
-part of the time.  Cells behind the newest are poisoned with NaN throughout.  At level 2 also answers of 1,000 tokens.
+ends, prompts in chunks, many short requests one after the other, forced tokens, stages, pipelined groups, and requests that are
+alone only part of the time.  Cells behind the newest are poisoned with NaN throughout.  At level 2 also answers of 1,000 tokens.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from harness.arms import Arm, Schedule
 from harness.drafts import DraftScript
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
-from harness.suites.split import even_split, split_settings
+from harness.suites.split import even_split, has_devices, split_settings
 from harness.workload import Workload
 from strata.batch.settings import WINDOW_ROWS
 from strata.batch.validation import ROOM
@@ -43,7 +43,8 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, "many-short", _short(scope), (OFFERED, ACCEPTED), **MTP),
         _case(scope, "forced", forced(scope), BOTH, spec=WINDOW_ROWS, **MTP),
         _alone_at_times(scope, work),
-        *([] if scope.options.layer_split else [_over_stages(scope, work)]),
+        *([] if scope.options.layer_split or not has_devices(scope, 2) else [_over_stages(scope, work)]),
+        *([_groups(scope, work)] if has_devices(scope, 2) and scope.options.split_device is None else []),
         *(_long(scope) if scope.options.level > 1 and scope.options.max_new is None else ()),
     )
 
@@ -86,8 +87,17 @@ def _alone_at_times(scope: Scope, work: Workload) -> Case:
     """Two slots, late arrivals, different lengths: the draft layer misses the windows that were decoded in company."""
     longest = work.items[0].max_new
     mixed = work.with_lengths([longest, max(1, longest // 4)])
-    case = _case(scope, "alone-at-times", mixed, (*BOTH, "windows_with_company"), batch=2, **MTP)
+    case = _case(scope, "alone-at-times", mixed, (*BOTH, "windows_with_company"), batch=2, batch_groups=1, **MTP)
     return replace(case, right=replace(case.right, schedule=Schedule(tuple(longest // 6 * i for i in range(len(work.items))))))
+
+
+def _groups(scope: Scope, work: Workload) -> Case:
+    """Pipelined groups of one slot over stages: a request that is left alone drafts, while the stages' threads go on."""
+    uneven = work.with_lengths([work.items[0].max_new, max(1, work.items[0].max_new // 3)])
+    case = _case(scope, "groups", uneven, (*BOTH, "hand_offs", "group_turns"), **MTP)
+    asked = {"batch": 2, "batch_groups": 2, **MTP}
+    split = scope.options.layer_split or even_split(scope.config.n_layers, 2)
+    return replace(case, right=replace(case.right, settings=split_settings(scope, split, scope.options.split_device, **asked)))
 
 
 def _over_stages(scope: Scope, work: Workload) -> Case:

@@ -48,6 +48,12 @@ def n_devices(scope: Scope) -> int | None:
     return None if scope.options.devices is None else len(scope.options.devices.split(","))
 
 
+def has_devices(scope: Scope, n: int) -> bool:
+    """Whether n stages can lie on devices of their own."""
+    given = n_devices(scope)
+    return given is None or given >= n
+
+
 def single_settings(scope: Scope, **changes) -> EngineSettings:
     """Return settings with all layers on the first device."""
     first = (scope.options.devices or "host").split(",")[0]

@@ -68,6 +68,7 @@ class CudaExecutor:
         self._pending: dict[Window, Lane] = {}
         self._pinned: dict[str, np.ndarray] = {}
         self._n_lanes = 0
+        self.last_residual = None
 
     # ---- windows
 
@@ -81,7 +82,7 @@ class CudaExecutor:
         """Return the launches of a window, and of its commit, without sending any: for a device that is a blueprint."""
         lane = self._lane(window)
         n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
+        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
         key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, not is_first)
         launches = self._program(key, lane, is_first, blocks).launches
         if not window.keep:
@@ -95,6 +96,7 @@ class CudaExecutor:
         key = self._key(window, lane, residual is None)
         n_logits = key[3]
         program = self._program(key, lane, residual is None, blocks)
+        self.last_residual = program.residual
         if residual is not None:
             self._send("incoming", residual, program.residual)
         if not window.keep:
@@ -110,7 +112,7 @@ class CudaExecutor:
 
     def _key(self, window: Window, lane: Lane, is_first: bool) -> tuple:
         n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
+        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
         return lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, is_first
 
     def prepare(self, window: Window, blocks) -> Program:
@@ -248,7 +250,7 @@ class CudaExecutor:
                 self.device.give_back(purpose)
 
 
-def _class_of(n_cells: int) -> int:
+def class_of(n_cells: int) -> int:
     """Return the smallest power of two, SMALLEST_CLASS at least, that is not below n_cells."""
     size = SMALLEST_CLASS
     while size < n_cells:

@@ -53,3 +53,20 @@ def test_the_bench_of_drafts_pairs_every_arm_with_none(tmp_path):
     solo = {(gain["arm"], gain["kind"]) for gain in tables["one request"]}
     assert {("--mtp", kind) for kind in ("all", "a", "b")} <= solo and len({arm for arm, _ in solo}) == 5
     assert "tokens/window" in strata("bench", "drafts", *flags).out
+
+
+def test_the_bench_of_costs_counts_in_windows_of_one_row(tmp_path):
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps([{"kind": "a", "ids": [788, 198, 1450] * 4}]))
+    flags = ("--prompts", prompts, "--rounds", 1, "--context", 64, "--threads", 1, "--costs")
+    found = json.loads(strata("bench", "drafts", *flags, "--json").out)
+    assert found["n_positions"] == 12 and found["one_row_ms"]["median"] > 0
+    assert list(found["in_windows"])[:5] == [f"window of {n} rows" for n in (2, 3, 4, 6, 8)] and len(found["in_windows"]) == 8
+    assert found["in_windows"]["window of 8 rows"]["median"] > 1 and found["row"] > 0 and 0 < found["draft"] < 1
+    text = strata("bench", "drafts", *flags).out
+    assert "a further row" in text and "the policy reckons with 0.33" in text
+
+
+def test_the_bench_of_costs_names_a_context_that_is_too_short(tmp_path):
+    result = strata("bench", "drafts", "--rounds", 1, "--context", 32, "--costs")
+    assert result.code == 2 and "positions are needed" in result.err

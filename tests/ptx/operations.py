@@ -35,6 +35,8 @@ def streams() -> Iterator[Entry]:
 
     hidden, n_streams, n_used = REAL.hidden, REAL.n_streams, REAL.n_used
     yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
+    yield _entry("norm", lambda t: s.stream_kernel(hidden, 1, s.NO_BLOCK, 1, True, False, t), "9*f32 F f32", 64)
+    yield _entry("norm of whole rows", lambda t: s.stream_kernel(hidden * n_streams, 1, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
     yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, t), "9*f32 F f32", 64)
     build = lambda t: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, t)  # noqa: E731
     yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 128)
@@ -100,6 +102,20 @@ def attention() -> Iterator[Entry]:
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
 
 
+def draft_layer() -> Iterator[Entry]:
+    from strata.cuda import draft_cells, heads
+
+    yield _entry("draft places", draft_cells.note_kernel, "i32 I 3*i32 I", 64)
+    yield _entry("draft list", draft_cells.list_kernel, "i32 I 3*i32 I i32", 64)
+    yield _entry("draft streams moved", draft_cells.move_kernel, "f32 i32 f32 i32 I", 64)
+    for c, label in ((REAL, "real"), (SMALL, "small")):
+        for kv, kind in (("f16", "u16"), ("int8", "i8")):
+            for n_q, what in ((c.n_q_heads, "heads without indexer"), (0, "cells alone")):
+                shape = heads.HeadShape(n_q, c.n_kv_heads, c.head_dim, 0, c.indexer_dim, c.rope_dims // 2, c.indexer_block, kv, "f16")
+                text = f"9*f32 F f32 4*i32 2*I f32 {kind} u16 {kind} u16 3*f32"
+                yield _entry(f"{what} {kv} {label}", lambda t, s=shape: heads.heads_kernel(s, t), text, 96, kv == "f16" and c is REAL)
+
+
 def small_operations() -> Iterator[Entry]:
     from strata.cuda import lookup, ngrams, picks, routing
 
@@ -110,6 +126,7 @@ def small_operations() -> Iterator[Entry]:
         yield _entry(f"route and group {n_rows} rows", build, "f32 i32 f32 5*i32 I", 128, n_rows == 8)
     yield _entry("first entries", routing.first_kernel, "i32 2*I 2*i32", 64)
     yield _entry("placed entries", lambda t: routing.place_kernel(c.n_used, t), "i32 2*I 7*i32 I", 64)
+    yield _entry("lookup of tokens", lambda t: lookup.lookup_kernel("Q4_K", 1, t), "u8 L i32 I f32", 64)
     for name in ("Q4_K", "IQ3_S", "Q2_0", "IQ4_NL", "Q5_1", "BF16"):
         yield _entry(f"lookup {name}", lambda t, n=name: lookup.lookup_kernel(n, 4, t), "u8 L i32 I f32", 64, name == "Q4_K")
     yield _entry("n-gram hash", lambda t: ngrams.hash_kernel(c.n_ple_heads, c.ple_heads_per_ngram, t), "i32 I 4*i32 I 3*u64 i64", 64)
@@ -120,7 +137,7 @@ def small_operations() -> Iterator[Entry]:
     yield _entry("picks", picks.pick_kernel, "i32 u64 I i32 u64", 64)
 
 
-ROOMS = (streams, delta_net, attention, small_operations)
+ROOMS = (streams, delta_net, attention, draft_layer, small_operations)
 
 
 def entries() -> Iterator[Entry]:

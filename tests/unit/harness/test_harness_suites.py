@@ -158,6 +158,23 @@ def test_drafts_cover_every_width_and_every_source():
     assert {(s.mtp, bool(s.suffix_draft)) for s in settings} == {(True, False), (False, True), (True, True)}
 
 
+@pytest.mark.parametrize("suite", ["drafts", "sampled", "batch-mtp"])
+@pytest.mark.parametrize("devices", [{"devices": "host"}, {"devices": "host,host", "layer_split": (6,)}])
+def test_suites_of_drafts_can_run_on_the_devices_given(suite, devices):
+    runner = Runner(shipped()[0])
+    for case in SUITES[suite].cases(scope(**devices)):
+        runner.check(case.right, case.workload)
+        assert case.right.settings.devices == devices["devices"]
+
+
+def test_device_compares_proposals_where_both_arms_draft():
+    cases = [case for case in SUITES["device"].cases(scope()) if case.alike]
+    assert {case.right.settings.spec for case in cases} >= {2, 4, 8} and any(case.right.settings.batch_mtp for case in cases)
+    for case in cases:
+        assert case.left.settings.mtp and case.left.settings.devices == "host" and "cuda:0" in case.right.settings.devices
+        assert case.left.settings.spec_policy == case.right.settings.spec_policy == "full"
+
+
 def test_drafts_poison_cells_behind_the_newest_everywhere():
     assert all("poison" in case.right.stresses for case in SUITES["drafts"].cases(scope()))
 

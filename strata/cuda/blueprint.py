@@ -11,10 +11,13 @@ import threading
 import numpy as np
 
 from strata.cuda.arguments import strides_of
+from strata.cuda.found import Card
 from strata.cuda.seam import target_of
 
 PAGE = 1 << 12
 """Addresses start here and grow; none is ever used."""
+NO_LIMIT, MULTIPROCESSORS = 1 << 40, 132
+"""What the card that is not there says of itself; grids depend on it, kernels do not."""
 
 
 class BlueprintArray:
@@ -62,6 +65,7 @@ class Blueprint:
     def __init__(self, capability: tuple[int, int]) -> None:
         self.capability, self.target = capability, target_of(capability)
         self.name, self.index, self.stream = f"a blueprint of {capability[0]}.{capability[1]}", 0, None
+        self.card = Card(0, self.name, capability, NO_LIMIT, MULTIPROCESSORS, None)
         self.taken: dict[str, int] = {}
         self.needed: dict[tuple, int] = {}
         self.lock = threading.RLock()

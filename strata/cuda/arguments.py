@@ -11,8 +11,8 @@ import numpy as np
 
 from strata.errors import DeviceError
 
-NUMBERS = ("int32", "int64", "float32", "float64")
-"""Types of numbers that kernels take; numpy's own, so that their size is never guessed."""
+NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+"""Types of numbers that kernels take: numpy's own, so that their size is never guessed."""
 
 
 @cache
@@ -64,6 +64,6 @@ def cells_of(arguments: tuple) -> np.ndarray:
 
 
 def _number_cell(value: np.generic) -> int:
-    if value.dtype.kind != "f":
+    if value.dtype.kind == "i":
         return int(value)
     return int.from_bytes(value.tobytes().ljust(8, b"\0"), "little", signed=True)

@@ -2,7 +2,7 @@
 
 Its arrays have an address, a type and a shape, and no contents; copies do nothing.  Everything that is prepared for it
 (weights, sessions, launches) is prepared by the code that serves cards, and `needed` lists the kernels that were asked for.
-Launches prepared for it cannot be sent.  Does not know: models.
+Sending launches does nothing, what is fetched is zero.  Does not know: models.
 """
 
 import ctypes
@@ -53,6 +53,10 @@ class BlueprintArray:
     def copy_to_device(self, source, stream=None) -> None:
         """Do nothing: there are no contents."""
 
+    def copy_to_host(self, target: np.ndarray, stream=None) -> None:
+        """Fill host memory with zeros."""
+        target[...] = 0
+
 
 class Blueprint:
     """A card of a compute capability that is not there; the methods are those of `CudaDevice`.
@@ -60,7 +64,7 @@ class Blueprint:
     needed   (dispatcher, argument types) -> number of launches, in the order in which they were first asked for
     """
 
-    kind = "cuda"
+    kind, is_blueprint = "cuda", True
 
     def __init__(self, capability: tuple[int, int]) -> None:
         self.capability, self.target = capability, target_of(capability)

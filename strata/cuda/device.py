@@ -36,6 +36,8 @@ class Memory:
 class CudaDevice:
     """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken."""
 
+    is_blueprint = False
+
     def __init__(self, index: int, budget_bytes: int | None = None) -> None:
         self.card = SIMULATED_CARD if SIMULATED else card_at(index)
         self.name, self.index, self.budget_bytes = f"cuda:{index}", index, budget_bytes

@@ -22,11 +22,11 @@ class Graph:
     def __init__(self, device: CudaDevice, launches: Sequence[Launch]) -> None:
         self.device, self.launches = device, tuple(launches)
         self.addresses = tuple(launch.addresses for launch in self.launches)
-        self._executable = None if SIMULATED else capture(device, lambda: send(self.launches))
+        self._executable = None if SIMULATED or device.is_blueprint else capture(device, lambda: send(self.launches))
 
     def replay(self, stream=None) -> None:
         """Send the whole graph to a stream (the device's own by default)."""
-        if SIMULATED:
+        if self._executable is None:
             send(self.launches)
             return
         from cuda.bindings import driver

@@ -57,7 +57,7 @@ class Launch:
         self.function = self.device.function_of(self.dispatcher, tuple(type_of(a) for a in self.arguments))
         self._cells = cells_of(self.arguments)
         self._pointers = self._cells.ctypes.data + 8 * np.arange(self._cells.size, dtype=np.uint64)
-        if self.shape.shared_bytes > PLAIN_SHARED_BYTES and self.function is not None:  # a blueprint has no functions
+        if self.shape.shared_bytes > PLAIN_SHARED_BYTES and not self.device.is_blueprint:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _checked(driver.cuFuncSetAttribute(self.function, attribute, self.shape.shared_bytes))
         config = driver.CUlaunchConfig()
@@ -72,7 +72,9 @@ class Launch:
         return tuple(self._cells.tolist()) if not SIMULATED else tuple(id(a) for a in self.arguments)
 
     def go(self, stream=None) -> None:
-        """Send the launch to a stream (the device's own by default)."""
+        """Send the launch to a stream (the device's own by default); nothing where the device is a blueprint."""
+        if self.device.is_blueprint:
+            return
         stream = stream or self.device.stream
         if SIMULATED:
             shape = self.shape

@@ -25,11 +25,12 @@ def needed_kernels(
     device = Blueprint(capability)
     placed = place_stage(device, weights, config, 0, config.n_layers)
     for kv in formats:
-        _record(device, config, placed, kv, n_slots, context, chunk_rows)
+        record_stage(device, config, placed, kv, n_slots, context, chunk_rows)
     return list(device.needed)
 
 
-def _record(device: Blueprint, config: ModelConfig, placed: CardStage, kv: str, n_slots: int, context: int, chunk_rows: int) -> None:
+def record_stage(device: Blueprint, config: ModelConfig, placed: CardStage, kv: str, n_slots: int, context: int, chunk_rows: int) -> None:
+    """Note in `device.needed` what the windows of a stage need; the stage was placed on the same blueprint."""
     executor = CudaExecutor(device, config, placed, mode_named("canonical"), kv, n_slots, context)
     for window in windows_of(context, config.selection_width, chunk_rows):
         executor.record(window, True, pass_blocks)

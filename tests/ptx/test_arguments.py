@@ -38,6 +38,7 @@ ARGUMENTS = (
     lambda: device_array(ADDRESS, (77,), np.float32), lambda: device_array(ADDRESS + 64, (1,), np.int8),
     lambda: device_array(ADDRESS, (3, 5, 7), np.uint64), lambda: device_array(ADDRESS, (1 << 33,), np.uint8),
     lambda: np.int32(-5), lambda: np.int64(1 << 40), lambda: np.float32(-0.1), lambda: np.float64(1e300), lambda: np.float32(np.nan),
+    lambda: np.uint64((1 << 64) - 5), lambda: np.uint32(1 << 31), lambda: np.int16(-3),
 )
 
 
@@ -52,7 +53,7 @@ def test_an_argument_has_numbas_type_and_cells(make):
     assert found == dispatcher.typeof_pyval(argument)
     ours = [value & 0xFFFF_FFFF_FFFF_FFFF for value in cells_of((argument,)).tolist()]
     wanted = numbas_cells((found,), (argument,))
-    used = 0xFFFF_FFFF if isinstance(argument, (np.int32, np.float32)) else 0xFFFF_FFFF_FFFF_FFFF
+    used = (1 << 8 * argument.itemsize) - 1 if isinstance(argument, np.generic) else 0xFFFF_FFFF_FFFF_FFFF
     assert [value & used for value in ours] == [value & used for value in wanted]
 
 
@@ -63,7 +64,7 @@ def test_several_arguments_follow_each_other():
     assert cells_of(arguments).tolist() == numbas_cells(tuple(map(type_of, arguments)), arguments)
 
 
-@pytest.mark.parametrize("argument", [3, 0.5, np.zeros(4, np.float32), np.float16(1), np.uint32(7)])
+@pytest.mark.parametrize("argument", [3, 0.5, np.zeros(4, np.float32), np.float16(1), np.bool_(True)])
 def test_other_arguments_are_refused(argument):
     from strata.cuda.arguments import type_of
 

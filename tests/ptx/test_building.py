@@ -62,6 +62,26 @@ def test_the_plan_holds_every_kernel_of_windows_that_it_did_not_record():
     assert device.needed and set(device.needed) <= planned
 
 
+def test_a_window_runs_on_a_blueprint_and_computes_nothing():
+    from strata.cli.engine_flags import FIXTURE
+    from strata.cuda.blueprint import Blueprint
+    from strata.cuda.executor import CudaExecutor
+    from strata.cuda.placed import place_stage
+    from strata.model.model import load_model
+    from strata.numerics.rounding import mode_named
+    from strata.rows import Segment, Window
+    from strata.windows.stage_pass import run_stage
+
+    model, device = load_model(FIXTURE), Blueprint(CAPABILITY)
+    placed = place_stage(device, model.weights, model.config, 0, model.config.n_layers)
+    executor = CudaExecutor(device, model.config, placed, mode_named("canonical"), "f16", 2, 256)
+    window = Window.of([Segment(0, 0, (1, 2, 3)), Segment(1, 0, (4,))], keep=False)
+    logits = run_stage(executor, window, None)
+    executor.commit(window, np.array([2, 1], np.int32))
+    assert logits.shape == (2, model.config.vocabulary) and not logits.any()
+    assert len(device.needed) > 30 and executor.graphs.n_captures == 1
+
+
 def test_a_blueprint_accounts_what_a_card_would_hold():
     from strata.cuda.blueprint import Blueprint
 

@@ -17,10 +17,10 @@ def test_drafts_print_the_same_text_and_say_how_they_fared():
 
 
 def test_a_seed_is_told_and_repeats_the_text():
-    drawn = strata(*PROMPT, "--temperature", 1.5)
+    drawn = strata(*PROMPT, "--temperature", 5)
     seed = drawn.err.rpartition("seed ")[2].split()[0]
-    assert strata(*PROMPT, "--temperature", 1.5, "--seed", seed, "--mtp").out == drawn.out
-    assert strata(*PROMPT, "--temperature", 1.5, "--seed", int(seed) ^ 1).out != drawn.out
+    assert strata(*PROMPT, "--temperature", 5, "--seed", seed, "--mtp").out == drawn.out
+    assert strata(*PROMPT, "--temperature", 5, "--seed", int(seed) ^ 1).out != drawn.out
 
 
 @pytest.mark.parametrize(

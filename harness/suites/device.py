@@ -55,7 +55,7 @@ def _both_draft(scope: Scope, name: str, changes: dict, drafts: dict, features: 
     """Both arms draft, one on the host; they must propose and accept the same."""
     plain = {"devices": "host", "layer_split": (), "split_device": None, "batch_groups": 1, **drafts}
     left, right = Arm("host", scope.settings(**plain)), Arm(name, scope.settings(**{**plain, **changes}))
-    return Case(name, scope.workload(ITEMS), left, right, (*PROPOSED, *features), ALIKE)
+    return Case(name, scope.workload(ITEMS), left, right, (*PROPOSED, *features), alike=ALIKE)
 
 
 def _case(scope: Scope, name: str, changes: dict, features: tuple[str, ...], drafts: DraftScript | None = None) -> Case:

@@ -2,8 +2,8 @@
 
 Every width, the policy that chooses widths, suffix drafts alone and beside the draft layer, half of the drafts wrong, every
 accepted count in turn by a script in the draft layer's place, the first windows of a request, answers that end where the context
-ends, prompts in chunks, many short requests one after the other, forced tokens, stages, pipelined groups, and requests that are
-alone only part of the time.  Cells behind the newest are poisoned with NaN throughout.  At level 2 also answers of 1,000 tokens.
+ends, prompts in chunks, many short requests one after the other, forced tokens, stages, and requests that are alone only
+part of the time.  Cells behind the newest are poisoned with NaN throughout.  At level 2 also answers of 1,000 tokens.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from harness.arms import Arm, Schedule
 from harness.drafts import DraftScript
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
-from harness.suites.split import even_split, has_devices, split_settings
+from harness.suites.split import even_split, may_split, n_devices, split_settings
 from harness.workload import Workload
 from strata.batch.settings import WINDOW_ROWS
 from strata.batch.validation import ROOM
@@ -41,10 +41,10 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, "context-end", work, BOTH, spec=WINDOW_ROWS, context=_least_context(work), **MTP),
         _case(scope, f"chunks-{chunk}", work, (*BOTH, "chunked_prompts"), prefill=chunk, **MTP),
         _case(scope, "many-short", _short(scope), (OFFERED, ACCEPTED), **MTP),
+        *([_groups(scope, work)] if n_devices(scope) != 1 and scope.options.split_device is None else []),
         _case(scope, "forced", forced(scope), BOTH, spec=WINDOW_ROWS, **MTP),
         _alone_at_times(scope, work),
-        *([] if scope.options.layer_split or not has_devices(scope, 2) else [_over_stages(scope, work)]),
-        *([_groups(scope, work)] if has_devices(scope, 2) and scope.options.split_device is None else []),
+        *([_over_stages(scope, work)] if may_split(scope) else []),
         *(_long(scope) if scope.options.level > 1 and scope.options.max_new is None else ()),
     )
 

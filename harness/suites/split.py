@@ -48,10 +48,9 @@ def n_devices(scope: Scope) -> int | None:
     return None if scope.options.devices is None else len(scope.options.devices.split(","))
 
 
-def has_devices(scope: Scope, n: int) -> bool:
-    """Whether n stages can lie on devices of their own."""
-    given = n_devices(scope)
-    return given is None or given >= n
+def may_split(scope: Scope) -> bool:
+    """Whether a suite may add a case of two stages of its own: no split was asked for, and there is not one device only."""
+    return not scope.options.layer_split and n_devices(scope) != 1
 
 
 def single_settings(scope: Scope, **changes) -> EngineSettings:

@@ -11,12 +11,12 @@ from strata.cli.json_output import emit
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
+COST_POSITIONS = 240
+"""Positions behind which costs are measured, where a prompt is that long."""
 GOALS = {("--mtp", "all"): 1.0, ("--mtp --spec 8", "all"): 1.0, ("--mtp --spec 8", "edit"): 1.5, ("--mtp --suffix-draft 3", "edit"): 2.0}
 LEAST = 0.95
 """Drafts should be at least as fast over all, and no kind of prompt slower than this."""
 BATCHES = (2, 4)
-COST_POSITIONS = 240
-"""Positions behind which costs are measured, where a prompt is that long."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

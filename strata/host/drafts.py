@@ -28,7 +28,7 @@ from strata.numerics.rounding import RoundingMode
 from strata.rows import KeptRows, Window, WindowCosts
 
 COSTS = WindowCosts(row=0.33, draft=0.1)
-"""Measured on two cores (docs/log.md); `strata bench drafts --costs` measures them again."""
+"""Measured on two cores (docs/log.md)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

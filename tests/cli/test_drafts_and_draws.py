@@ -17,10 +17,10 @@ def test_drafts_print_the_same_text_and_say_how_they_fared():
 
 
 def test_a_seed_is_told_and_repeats_the_text():
-    drawn = strata(*PROMPT, "--temperature", 1.5)
+    drawn = strata(*PROMPT, "--temperature", 5)
     seed = drawn.err.rpartition("seed ")[2].split()[0]
-    assert strata(*PROMPT, "--temperature", 1.5, "--seed", seed, "--mtp").out == drawn.out
-    assert strata(*PROMPT, "--temperature", 1.5, "--seed", int(seed) ^ 1).out != drawn.out
+    assert strata(*PROMPT, "--temperature", 5, "--seed", seed, "--mtp").out == drawn.out
+    assert strata(*PROMPT, "--temperature", 5, "--seed", int(seed) ^ 1).out != drawn.out
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,6 @@ def test_the_variable_asks_for_proposals(monkeypatch):
     assert json.loads(strata("plan", "--json", "--mtp", "--batch", 2, "--context", 64).out)["settings"]["batch_mtp"] == "no"
 
 
-def test_the_bench_of_drafts_pairs_every_arm_with_none(tmp_path):
-    prompts = tmp_path / "prompts.json"
-    prompts.write_text(json.dumps([{"kind": kind, "ids": [788, 198, 1450, 788, 198, 1450 + i]} for i, kind in enumerate("abab")]))
-    flags = ("--prompts", prompts, "--rounds", 1, "--tokens", 8, "--per-kind", 2, "--context", 64, "--threads", 1)
-    tables = json.loads(strata("bench", "drafts", *flags, "--json").out)
-    assert list(tables) == ["one request", "2 slots", "4 slots"]
-    for gains in tables.values():
-        assert all(gain["ratio"]["median"] == 1 for gain in gains if gain["arm"] == "without drafts")
-    solo = {(gain["arm"], gain["kind"]) for gain in tables["one request"]}
-    assert {("--mtp", kind) for kind in ("all", "a", "b")} <= solo and len({arm for arm, _ in solo}) == 5
-    assert "tokens/window" in strata("bench", "drafts", *flags).out
-
-
 def test_the_bench_of_costs_counts_in_windows_of_one_row(tmp_path):
     prompts = tmp_path / "prompts.json"
     prompts.write_text(json.dumps([{"kind": "a", "ids": [788, 198, 1450] * 4}]))
@@ -70,3 +57,16 @@ def test_the_bench_of_costs_counts_in_windows_of_one_row(tmp_path):
 def test_the_bench_of_costs_names_a_context_that_is_too_short(tmp_path):
     result = strata("bench", "drafts", "--rounds", 1, "--context", 32, "--costs")
     assert result.code == 2 and "positions are needed" in result.err
+
+
+def test_the_bench_of_drafts_pairs_every_arm_with_none(tmp_path):
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps([{"kind": kind, "ids": [788, 198, 1450, 788, 198, 1450 + i]} for i, kind in enumerate("abab")]))
+    flags = ("--prompts", prompts, "--rounds", 1, "--tokens", 8, "--per-kind", 2, "--context", 64, "--threads", 1)
+    tables = json.loads(strata("bench", "drafts", *flags, "--json").out)
+    assert list(tables) == ["one request", "2 slots", "4 slots"]
+    for gains in tables.values():
+        assert all(gain["ratio"]["median"] == 1 for gain in gains if gain["arm"] == "without drafts")
+    solo = {(gain["arm"], gain["kind"]) for gain in tables["one request"]}
+    assert {("--mtp", kind) for kind in ("all", "a", "b")} <= solo and len({arm for arm, _ in solo}) == 5
+    assert "tokens/window" in strata("bench", "drafts", *flags).out

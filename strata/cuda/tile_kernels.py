@@ -29,12 +29,15 @@ def kept(number, in_warp):
 
 
 def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = False):
-    """Build `product(...)`: the whole tile of one block; with `early` it waits for the previous kernel behind the first weights."""
+    """Build `product(...)`: the whole tile of one block.
+
+    With `early` it lets the next kernel start and waits for the previous one, behind its first weights.
+    """
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
     fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, COPIERS, target)
     move = copies(target, tile.stages - 2)
     commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
-    wait_before = wait_for_dependency(target)
+    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     unpack, gather, multiply = group_products(form, tile, layout, target)
     finish = lanes_meeting(tile)
     stages, units, per_warp, n_halves = tile.stages, staging.units, tile.lanes_per_warp, 2 * tile.bands
@@ -73,6 +76,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                     fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), n_groups)
             commit()
         if early:
+            go_on()
             wait_before()
             for stage in range(stages - 1):
                 if stage < n_stages:
@@ -137,7 +141,6 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
     """
     product = tile_product(FORMATS[type_id], tile, target, early=True)
     n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.n_threads // tile.n_rows
-    go_on = launch_dependents(target)
 
     @kernel(tile.n_threads, tile.min_blocks)
     def run(raw, row_bytes, n_groups, n_out, n_rows, codes, scales, sums, out):
@@ -147,7 +150,6 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
         row = np.int32(first + min(np.int32(thread // per_row), np.int32(count - 1)))
         first_output = np.int32(np.int32(cuda.blockIdx.x) * n_outputs)
         product(raw, np.int64(0), row_bytes, n_groups, n_out, first_output, row, count, first, codes, scales, sums, out)
-        go_on()
 
     return run
 
@@ -161,7 +163,6 @@ def joined_tiles(type_id: int, tile: Tile, target: Target):
     """
     product = tile_product(FORMATS[type_id], tile, target, early=True)
     n_outputs, per_row = tile.n_outputs, tile.n_threads // tile.n_rows
-    go_on = launch_dependents(target)
 
     @kernel(tile.n_threads, tile.min_blocks)
     def run(
@@ -178,7 +179,6 @@ def joined_tiles(type_id: int, tile: Tile, target: Target):
             block, raw, n_out, out = np.int32(block - first_1), raw_1, n_out_1, out_1
         first_output = np.int32(block * n_outputs)
         product(raw, np.int64(0), row_bytes, n_groups, n_out, first_output, row, n_rows, np.int32(0), codes, scales, sums, out)
-        go_on()
 
     return run
 

@@ -80,7 +80,7 @@ class CudaExecutor:
         """Return the launches of a window, and of its commit, without sending any: for a device that is a blueprint."""
         lane = self._lane(window)
         n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
+        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
         key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, not is_first)
         launches = self._program(key, lane, is_first, blocks).launches
         if not window.keep:
@@ -92,7 +92,7 @@ class CudaExecutor:
         lane = self._lane(window)
         lane.fill(self.device, window)
         n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
+        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
         key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, residual is None)
         program = self._program(key, lane, residual is None, blocks)
         if residual is not None:
@@ -224,7 +224,7 @@ class CudaExecutor:
         self._programs.clear()
 
 
-def _class_of(n_cells: int) -> int:
+def class_of(n_cells: int) -> int:
     """Return the smallest power of two, SMALLEST_CLASS at least, that is not below n_cells."""
     size = SMALLEST_CLASS
     while size < n_cells:

@@ -81,7 +81,7 @@ class CudaExecutor:
         lane = self._lane(window)
         lane.fill(self.device, window)
         n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
+        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
         key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, residual is None)
         program = self._program(key, lane, residual is None, blocks)
         self.last_residual = program.residual
@@ -214,7 +214,7 @@ class CudaExecutor:
         self._programs.clear()
 
 
-def class_of(n_cells: int) -> int:
+def _class_of(n_cells: int) -> int:
     """Return the smallest power of two, SMALLEST_CLASS at least, that is not below n_cells."""
     size = SMALLEST_CLASS
     while size < n_cells:

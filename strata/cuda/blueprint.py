@@ -69,7 +69,6 @@ class Blueprint:
     kind, is_blueprint = "cuda", True
 
     def __init__(self, capability: tuple[int, int]) -> None:
-        self.card = Card(0, "a blueprint", capability, 1 << 48, MULTIPROCESSORS, None)
         self.target = target_of(capability)
         self.name, self.index, self.stream = f"a blueprint of {capability[0]}.{capability[1]}", 0, None
         self.card = Card(0, self.name, capability, NO_LIMIT, MULTIPROCESSORS, None)

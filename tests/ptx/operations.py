@@ -98,7 +98,7 @@ def small_operations() -> Iterator[Entry]:
 
     c = REAL
     yield _entry("route", lambda t: routing.route_kernel(c.n_experts, c.n_used, t), "f32 I i32 f32", 96)
-    for n_rows in (1, 8, 102):
+    for n_rows in (1, 8, 32):
         build = lambda t, n=n_rows: routing.together_kernel(c.n_experts, c.n_used, n, t)  # noqa: E731
         yield _entry(f"route and group {n_rows} rows", build, "f32 i32 f32 5*i32 I", 128, n_rows == 8)
     yield _entry("first entries", routing.first_kernel, "i32 2*I 2*i32", 64)

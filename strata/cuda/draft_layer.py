@@ -16,7 +16,7 @@ import numpy as np
 from strata.cuda.device import CudaDevice
 from strata.cuda.draft_cells import PURPOSE as CELLS
 from strata.cuda.draft_cells import DraftCells
-from strata.cuda.executor import BUILDING, _class_of
+from strata.cuda.executor import BUILDING, class_of
 from strata.cuda.graphs import GraphTable
 from strata.cuda.held_rows import HeldRows
 from strata.cuda.launch import Launch, send
@@ -186,7 +186,7 @@ class CudaDrafts:
             positions, chained = self._position[chosen] + is_chained, self._chained[chosen] + is_chained
             self._check(chosen, positions)
             counts = self._counts[chosen] + chained
-            key = ("propose", len(chosen), is_chained, min(self.context, _class_of(int(counts.max()))))
+            key = ("propose", len(chosen), is_chained, min(self.context, class_of(int(counts.max()))))
             program = self._program(key, lambda recorder: recorder.propose(is_chained))
             self._position[chosen], self._chained[chosen] = positions, chained
             given = np.array(tokens if is_chained else np.zeros(len(chosen)), np.int32)

@@ -136,7 +136,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
     if n_rows <= rows.MOST_ROWS:
         turns = rows.turns_of(weights.n_out)
         grid = rows.grid_of(weights.n_out, 1, turns)
-        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0])
+        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], device.target)
         n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
         kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)

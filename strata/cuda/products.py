@@ -15,6 +15,7 @@ from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
+from strata.cuda.shapes import shared_room
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
 from strata.cuda.tiles import CHUNK, WINDOW, Tile, chunk_tile, experts_tile, layout_of
 from strata.errors import DeviceError
@@ -136,7 +137,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
     if n_rows <= rows.MOST_ROWS:
         turns = rows.turns_of(weights.n_out)
         grid = rows.grid_of(weights.n_out, 1, turns)
-        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0])
+        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], shared_room(device.card.capability))
         n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
         kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
@@ -220,7 +221,7 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         shape = Shape((-(-n_out // per_block), 1), 32 * float_short_rows.N_WARPS, per_block * pitch)
         kernel = float_short_rows.short_rows(type_name, n_rows, device.target)
         return kernel, shape, (weights, *_int32s(n_in, n_out, per_block, pitch), x, out)
-    cut = float_rows.shape_of(type_name, n_in, n_rows)
+    cut = float_rows.shape_of(type_name, n_in, n_rows, shared_room(device.card.capability))
     kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)
     n_blocks = -(-n_out // cut.n_outputs) + -(-other.n_out // cut.n_outputs)
     shape = Shape((n_blocks, 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)

@@ -3,7 +3,7 @@
 Orders of host/experts.py.  A warp ranks a row (ranking.py).
 
 Entries (row, rank) are grouped by expert in first-appearance order, from counts alone, so that no timing enters: an entry's
-place is the number of entries whose expert appeared earlier, plus the earlier entries of its own expert.  Up to MOST_ROWS rows
+place is the number of entries whose expert appeared earlier, plus the earlier entries of its own expert.  Up to MOST_ROWS_TOGETHER rows
 do all of it in one block (grouping.py; router.py has the router's product in the same launch); prompt chunks take a kernel that
 ranks, one in which a warp finds an expert's first entry and count, and one in which it places that expert's entries.
 
@@ -17,7 +17,7 @@ import numpy as np
 from numba import cuda
 
 from strata.cuda.device import CudaDevice
-from strata.cuda.grouping import MOST_ROWS, grouping
+from strata.cuda.grouping import grouping
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Lists
 from strata.cuda.ranking import NOBODY, SCRATCH, ranking

@@ -77,8 +77,9 @@ WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
 CHUNK = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
 """For prompt chunks."""
-EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=2)
-"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two."""
+EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
+"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two.  Their rows
+are short, so that a second block should compute while one begins or ends."""
 SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
 """For both on cards before compute capability 8.0, with less shared memory."""
 

@@ -73,9 +73,9 @@ def quantised_products() -> Iterator[Entry]:
         for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
             yield Entry(
                 f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, s, t), _signature(DENSE_TILES),
-                {WINDOW: 80, SNUG: 128}.get(tile, 176), chosen,
+                {WINDOW: 80, SNUG: 128}.get(tile, 255), chosen,
             )
-        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, EXPERTS, t), _signature(EXPERT_TILES), 176, chosen)
+        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, EXPERTS, t), _signature(EXPERT_TILES), 128, chosen)
 
 
 def expert_products() -> Iterator[Entry]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from strata.cli.draft_flags import add_sampling_flags, sampling_of
 from strata.cli.engine_flags import add_engine_flags, settings_of, whole_numbers
 from strata.cli.failures import CANNOT
+from strata.cli.log_lines import log_lines
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -40,7 +41,8 @@ def execute(options: argparse.Namespace) -> int:
     model = load_model(options.model)
     tokenizer = read_tokenizer(model.files.keys)
     prompt = _prompt(options, model, tokenizer)
-    with Engine(model, settings) as engine:
+    progress.clear()
+    with log_lines(), Engine(model, settings) as engine:
         run = engine.start([Request(prompt, options.max_new, frozenset(model.config.end_token_ids), sampling=sampling)])
         progress.show("preparing kernels (minutes the first time, later under a second)")
         engine.score(prompt[:1])
@@ -94,8 +96,6 @@ def _follow(run, tokenizer, n_prompt: int, progress: ProgressLine) -> None:
 
 def _finish(batch, n_prompt: int) -> int:
     answer = batch.answers[0]
-    for note in batch.notes:
-        print(f"strata: {note}", file=sys.stderr)
     if answer.finish == "error":
         print(f"strata: error: {answer.error}", file=sys.stderr)
         return CANNOT

@@ -11,7 +11,7 @@ from harness.arms import Arm, Schedule
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
 from harness.suites.drafts import MTP, SUFFIX, copies
-from harness.suites.split import even_split, split_settings
+from harness.suites.split import even_split, may_split, split_settings
 from harness.workload import Workload
 from strata.batch.settings import WINDOW_ROWS
 from strata.sampling.settings import Sampling
@@ -57,7 +57,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, f"chunks-{chunk}", work, ("chunked_prompts",), prefill=chunk),
         _case(scope, "ties-slots", work, (COMPANY,), ("ties",), batch=slots),
         _case(scope, "ties-mtp", work, ("mtp_accepted", "rolled_back_windows"), ("ties",), **mtp),
-        *([] if scope.options.layer_split else _over_stages(scope, work, slots)),
+        *(_over_stages(scope, work, slots) if may_split(scope) else []),
     )
 
 

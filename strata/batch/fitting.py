@@ -25,13 +25,7 @@ def fit(settings: EngineSettings, config: ModelConfig, n_cores: int, place: Call
     while True:
         try:
             return resolved, place(resolved)
-        except DeviceMemoryError as error:
+        except DeviceMemoryError:
             if resolved.n_slots == 1:
                 raise
-            resolved = resolve(settings, config, n_cores, _fewer(resolved.n_slots, error))
-
-
-def _fewer(n_slots: int, error: DeviceMemoryError) -> int:
-    """Return fewer slots: by the share of the sessions asked for that there was room for, else one less."""
-    share = error.free_bytes / error.asked_bytes if error.purpose.startswith("sessions") else 1.0
-    return max(1, min(n_slots - 1, int(n_slots * share)))
+            resolved = resolve(settings, config, n_cores, resolved.n_slots - 1)

@@ -47,7 +47,9 @@ def execute(options: argparse.Namespace) -> int:
         progress.show("preparing kernels (minutes the first time, later under a second)")
         engine.score(prompt[:1])
         _follow(run, tokenizer, len(prompt), progress)
-        return _finish(run.batch(), len(prompt))
+        batch = run.batch()
+        _tell_logprobs(batch.answers[0])
+        return _finish(batch, len(prompt))
 
 
 def _prompt(options: argparse.Namespace, model, tokenizer) -> tuple[int, ...]:
@@ -92,6 +94,14 @@ def _follow(run, tokenizer, n_prompt: int, progress: ProgressLine) -> None:
     progress.clear()
     sys.stdout.write(decoder.finish() + "\n")
     sys.stdout.flush()
+
+
+def _tell_logprobs(answer) -> None:
+    """Print each token's log probability and its alternatives, where they were asked for."""
+    for emitted in answer.emitted:
+        if emitted.logprob is not None:
+            others = ", ".join(f"{token} ({logprob:.4f})" for token, logprob in emitted.alternatives)
+            print(f"strata: token {emitted.pick} logprob {emitted.logprob:.4f}{': ' + others if others else ''}", file=sys.stderr)
 
 
 def _finish(batch, n_prompt: int) -> int:

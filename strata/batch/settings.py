@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from strata.batch.draft_settings import DraftSettings, resolve_drafts
 from strata.errors import UsageError
 from strata.host.cells import cell_format
-from strata.model.config import ModelConfig
+from strata.model.config import SELECTIONS, ModelConfig
 from strata.numerics.rounding import RoundingMode, mode_named
 from strata.split.devices import DeviceName, parse_devices
 from strata.split.placement import StagePlan, plan_stages
@@ -27,7 +27,7 @@ class EngineSettings:
     later stages' devices by index (None: the next ones); `batch` slots; `batch_groups` a number, 0 for auto; `pipelined`
     False runs the groups one after the other; `prefill` rows of a prompt chunk, 0 for auto; what is left of a prompt to be
     read is read by windows of eight rows where it is `short_read` tokens or less (0: never); `kv` a cell format, empty for the
-    rounding mode's own; `context` positions per slot, 0 for the model's; `threads` per device, 0 for the cores there are.
+    rounding mode's own; `selection` how sparse attention chooses cells, `fill` or `whole-blocks`; `context` positions per slot, 0 for the model's; `threads` per device, 0 for the cores there are.
 
     Drafts: `mtp` the draft layer, `spec` rows a window at most, `spec_min_p` the least probability of a draft,
     `suffix_draft` the shortest match of suffix drafts (0: none), `batch_mtp` one proposal per slot, `spec_policy` `worth`
@@ -44,6 +44,7 @@ class EngineSettings:
     prefill: int = 0
     short_read: int = 0
     kv: str = ""
+    selection: str = "fill"
     context: int = 0
     threads: int = 0
     mtp: bool = False
@@ -72,6 +73,7 @@ class Resolved:
     notes: tuple[str, ...]
     drafts: DraftSettings = DraftSettings()
     short_read: int = 0
+    selection: str = "fill"
 
     def described(self) -> dict[str, str]:
         """Return the settings in force as text, for reports."""
@@ -85,6 +87,7 @@ class Resolved:
             "prefill": str(self.chunk_rows),
             "short_read": str(self.short_read),
             "kv": self.kv,
+            "selection": self.selection,
             "context": str(self.context),
             "threads": str(self.threads),
             **self.drafts.described(),
@@ -103,6 +106,8 @@ def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int, room: i
     mode = mode_named(settings.rounding)
     kv = settings.kv or mode.kv_default
     cell_format(kv)
+    if settings.selection not in SELECTIONS:
+        raise UsageError(f"selection={settings.selection}", "there is no such rule", f"use one of {', '.join(SELECTIONS)}")
     _at_least("prefill", settings.prefill, 0)
     _at_least("short_read", settings.short_read, 0)
     _at_least("threads", settings.threads, 0)
@@ -114,7 +119,7 @@ def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int, room: i
         n_slots, slot_notes = _fitting(settings.batch, settings.batch, room)
     return Resolved(
         devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
-        _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes), drafts, settings.short_read,
+        _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes), drafts, settings.short_read, settings.selection,
     )
 
 

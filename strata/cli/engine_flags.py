@@ -27,6 +27,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, prefill: str = "auto") -> 
     bits = parser.add_argument_group("what changes bits")
     bits.add_argument("--rounding", default="canonical", metavar="MODE", help="canonical, grouped or wide (default: canonical)")
     bits.add_argument("--kv", default="", metavar="FORMAT", help="format of keys and values: f16, int8 or f32 (default: the rounding mode's own)")
+    bits.add_argument("--selection", default="fill", metavar="RULE", help="cells of sparse attention: fill, to the full width, or whole-blocks, as transformers does (default: fill)")
 
 
 def settings_of(options: argparse.Namespace):
@@ -44,6 +45,7 @@ def settings_of(options: argparse.Namespace):
         prefill=number_or_auto("prefill", options.prefill),
         short_read=options.short_read,
         kv=options.kv,
+        selection=options.selection,
         context=options.context,
         threads=options.threads,
         **draft_settings_of(options),

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from strata.cuda.compiling import compile_ptx, link, why_no_compiler
 from tests.ptx.catalogue import _signature
-from tests.ptx.compiled import compile_ptx, link, unrounded_operations, why_no_compiler
+from tests.ptx.compiled import unrounded_operations
 from tests.repo.source import modules
 
 REASON = why_no_compiler()

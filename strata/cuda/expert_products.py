@@ -3,7 +3,8 @@
 A block has 32 output rows of gate and the same 32 of up (two weight rows a thread, pairs.py), so that it owns a whole group of
 the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 output rows.  blockIdx.y counts the shared expert
 first, where it is in the launch, then the listed experts; surplus blocks leave.  An expert's weights are read once for up to
-PASS_ROWS of its entries.  The shared expert's blocks fetch weights before the previous kernel has ended.
+PASS_ROWS of its entries.  A window of one row (n_pass = 1) has no surplus and one entry an expert, the i-th of the i-th: its
+kernel waits for the experts' numbers alone.  The shared expert's blocks fetch weights before the previous kernel has ended.
 
 The entries of the listed experts are laid out as `products.Lists` says; entry first_shared + r is the shared expert's of row r.
 Flat shapes: hidden codes [entries, F]; out float32 [entries, H].
@@ -147,16 +148,18 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
         wait_before()
         first, end = np.int32(first_shared), np.int32(first_shared + n_rows)
         if not is_shared:
-            if listed >= n_listed[0]:
-                return
-            first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
+            first, end = listed, np.int32(listed + 1)
+            if n_pass > 1:
+                if listed >= n_listed[0]:
+                    return
+                first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
             start += np.int64(experts[listed]) * expert_bytes
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
         for entry in range(first, end, n_pass):
             n_here = min(np.int32(n_pass), np.int32(end - entry))
             for r in range(n_here):
-                row = np.int32(entry + r - first_shared)
-                if not is_shared:
+                row = np.int32(entry + r - first_shared) if is_shared else np.int32(0)
+                if n_pass > 1 and not is_shared:
                     row = np.int32(entry_rows[entry + r])
                 stage_row(shared + r * codes_pitch, marks + r * marks_pitch, codes_from, scales_from, sums_from, row, n_groups, thread)
             commit()
@@ -236,9 +239,11 @@ def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
         wait_before()
         first, end = np.int32(first_shared), np.int32(first_shared + n_rows)
         if not is_shared:
-            if listed >= n_listed[0]:
-                return
-            first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
+            first, end = listed, np.int32(listed + 1)
+            if n_pass > 1:
+                if listed >= n_listed[0]:
+                    return
+                first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
             matrix = np.int64(experts[listed]) * expert_bytes
             left_first, right_first, last = left_first + matrix, right_first + matrix, last + matrix
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)

@@ -6,6 +6,7 @@ and loaded when a launch is prepared, never when it is sent: nothing is compiled
 may start before the kernel ahead of them has ended, up to their `wait_for_dependency`.  Does not know: what kernels do.
 """
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from strata.cuda.seam import SIMULATED
 
 PLAIN_SHARED_BYTES = 48 * 1024
 """Dynamic shared memory that needs no asking."""
+BUILDING = threading.Lock()
+"""Held by whoever prepares launches: kernels are compiled and loaded by one thread at a time."""
 
 
 @dataclass(frozen=True, slots=True)

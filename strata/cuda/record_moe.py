@@ -159,7 +159,7 @@ class MoeRecorder:
     def _of_entries(self, window: Window, kept: np.ndarray) -> Place:
         """Whose the entries are: the row and the expert of each, from the router's choice on the card."""
         ids, places = (self.work.get(name, self.n_entries, np.int32)[: self.n_entries].copy_to_host() for name in ("ids", "entry of"))
-        rows, parts = np.empty(self.n_entries, np.int32), np.empty(self.n_entries, np.int32)
+        rows, parts = np.zeros(self.n_entries, np.int32), np.zeros(self.n_entries, np.int32)
         rows[places] = np.arange(self.n_entries, dtype=np.int32) // self.config.n_used
         parts[places] = ids
         return Place(rows=rows, parts=parts)

@@ -23,8 +23,9 @@ TOY = {
     "n_layers": 2, "qsa_interval": 2, "ple_layers": (0,), "n_q_heads": 2, "n_kv_heads": 1, "head_dim": 32, "indexer_dim": 32, "n_indexer_heads": 1,
     "expert_ff": 32, "shared_ff": 32, "ssm_state": 64, "n_ssm_qk_heads": 1, "n_ssm_v_heads": 1,
 }
-CHANGED = ("attention.mixed", "gdn.codes", "gdn.scan", "moe.ids", "moe.hidden", "gdn.memory.read", "moe.residual")
-"""Points whose values were used already by the launch that made them, codes, state, and a plain one."""
+CHANGED = ("attention.mixed", "gdn.scales", "gdn.scan", "moe.ids", "moe.hidden", "gdn.memory.read", "moe.residual")
+"""Points whose values were used already by the launch that made them, state, and plain ones.  Not codes: the host's products also take their
+sums, which a change of codes leaves as they are."""
 
 
 def change(point: str, layer: int, values: np.ndarray) -> None:

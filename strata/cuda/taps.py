@@ -1,7 +1,7 @@
 """Taps of a card: which points of a window lie in which buffers, noted while the window is recorded.
 
 A `Tap` says behind how many launches a point can be seen, and how its values come to the host in the host's own layout and
-back again.  Most buffers lie as the host's arrays do.  What differs is converted here: codes have a turned copy, and of
+back again.  Most buffers lie as the host's arrays do.  What differs is converted here: codes have a turned copy and sums, and of
 state only the lines that a window touches are copied, into an array as large as the host's own.  Where the launch that made
 values also used them, `again` names the launches that use them once more, for an observer that changed them.
 
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.formats.contract import GROUP
 from strata.places import OUTLINES
 from strata.rows import WHOLE, Place, Window
 
@@ -34,7 +35,7 @@ class Tap:
     shape    of the values as the host shows them; the first dimension are lines
     place    where the records lie, from (window, kept rows of each segment)
     ranges   which lines matter, as (first, count) from the same; None: all
-    turned   the turned copy of codes, which follows a change of them
+    coded    the turned copy of codes and their sums, which follow a change of them
     again    makes the launches that use changed values once more
     is_final whether the launch behind used the values already and cannot be repeated: changes are refused
     """
@@ -46,7 +47,7 @@ class Tap:
     shape: tuple[int, ...]
     place: Placing
     ranges: Ranges | None = None
-    turned: Any = None
+    coded: tuple[Any, Any] = ()
     again: Callable[[], Sequence] | None = None
     is_final: bool = False
 
@@ -62,9 +63,8 @@ class Tap:
         """Copy values of the host back to the card."""
         for part, there in self._parts(values, ranges):
             there.copy_to_device(part, stream=device.stream)
-        if self.turned is not None:
-            flat = turned(values).reshape(-1)
-            self.turned[: flat.size].copy_to_device(flat, stream=device.stream)
+        for twin, made in zip(self.coded, (turned(values), sums(values)) if self.coded else (), strict=True):
+            twin[: made.size].copy_to_device(made.reshape(-1), stream=device.stream)
         device.synchronise()
 
     def _parts(self, values: np.ndarray, ranges: Sequence[tuple[int, int]]):
@@ -79,6 +79,11 @@ class Tap:
 def turned(codes: np.ndarray) -> np.ndarray:
     """Return codes int8 [..., 16 n] with each 16 transposed as 4 x 4: value 4 a + b at 4 b + a (`coding.py`)."""
     return np.ascontiguousarray(codes.reshape(-1, 4, 4).transpose(0, 2, 1)).reshape(codes.shape)
+
+
+def sums(codes: np.ndarray) -> np.ndarray:
+    """Return the sum of each 32 of codes int8 [..., 32 n], int32 flat."""
+    return codes.reshape(-1, GROUP).sum(axis=1, dtype=np.int32)
 
 
 class NoTaps:
@@ -143,9 +148,9 @@ class CardTaps(NoTaps):
         at = len(self._launches)
         if self.wants(f"{point}.codes"):
             shape = (n_rows, coded.n)
-            self._noted.append(Tap(at, f"{point}.codes", layer, coded.codes, shape, place or whole, turned=coded.turned))
+            self._noted.append(Tap(at, f"{point}.codes", layer, coded.codes, shape, place or whole, coded=(coded.turned, coded.sums)))
         if self.wants(f"{point}.scales"):
-            self._noted.append(Tap(at, f"{point}.scales", layer, coded.scales, (n_rows, coded.n // 32), place or whole))
+            self._noted.append(Tap(at, f"{point}.scales", layer, coded.scales, (n_rows, coded.n // GROUP), place or whole))
 
     def see_state(self, point: str, layer: int, array, shape: tuple[int, ...], ranges: Ranges, place: Placing) -> None:
         """Note state of a shape [lines, ...], of which a window touches some lines."""

@@ -23,9 +23,8 @@ TOY = {
     "n_layers": 2, "qsa_interval": 2, "ple_layers": (0,), "n_q_heads": 2, "n_kv_heads": 1, "head_dim": 32, "indexer_dim": 32, "n_indexer_heads": 1,
     "expert_ff": 32, "shared_ff": 32, "ssm_state": 64, "n_ssm_qk_heads": 1, "n_ssm_v_heads": 1,
 }
-CHANGED = ("attention.mixed", "gdn.scales", "gdn.scan", "moe.ids", "moe.hidden", "gdn.memory.read", "moe.residual")
-"""Points whose values were used already by the launch that made them, state, and plain ones.  Not codes: the host's products also take their
-sums, which a change of codes leaves as they are."""
+CHANGED = ("attention.mixed", "gdn.codes", "gdn.scan", "moe.ids", "moe.hidden", "gdn.memory.read", "moe.residual")
+"""Points whose values were used already by the launch that made them, codes, state, and a plain one."""
 
 
 def change(point: str, layer: int, values: np.ndarray) -> None:
@@ -71,16 +70,17 @@ def test_only_the_lines_of_a_range_are_copied_and_put_back(card):
     assert array.copy_to_host().tolist() == [0, 1, 2, -1, -1, -1, -1, -1, -1, 9, 10, 11]
 
 
-def test_changed_codes_take_their_turned_copy_along(card):
+def test_changed_codes_take_their_turned_copy_and_sums_along(card):
     codes = np.arange(32, dtype=np.int8)
-    placed, twin = card.upload("codes", codes), card.upload("turned", turned(codes))
-    tap = Tap(0, "gdn.codes", 0, placed, (1, 32), whole, turned=twin)
+    placed, twin, totals = card.upload("codes", codes), card.upload("turned", turned(codes)), card.upload("sums", np.zeros(1, np.int32))
+    tap = Tap(0, "gdn.codes", 0, placed, (1, 32), whole, coded=(twin, totals))
 
     def observe(window, point, layer, values, place):
         values[0, 5] = 99
 
     show(card, observe, tap, window_of((0, 0, 1)), np.array([1], np.int32))
     assert placed.copy_to_host()[5] == 99 and np.array_equal(twin.copy_to_host(), turned(placed.copy_to_host()))
+    assert totals.copy_to_host().tolist() == [codes.sum() - 5 + 99]
 
 
 @pytest.mark.parametrize("is_changed", [True, False])

@@ -29,6 +29,8 @@ from strata.rows import Window
 
 SMALLEST_CLASS = 64
 """Cells of the smallest class of contexts."""
+FIRST_RUNS = "what kernels and graphs take when they first run"
+"""The purpose to which the driver's own memory is accounted (local memory, code that it loads late)."""
 BUILDING = threading.Lock()
 """Kernels are compiled and loaded by one thread at a time."""
 
@@ -68,6 +70,7 @@ class CudaExecutor:
         self._pending: dict[Window, Lane] = {}
         self._pinned: dict[str, np.ndarray] = {}
         self._n_lanes = 0
+        self._unsent: Program | None = None
         self.last_residual = None
 
     # ---- windows
@@ -81,9 +84,7 @@ class CudaExecutor:
     def record(self, window: Window, is_first: bool, blocks) -> tuple[Launch, ...]:
         """Return the launches of a window, and of its commit, without sending any: for a device that is a blueprint."""
         lane = self._lane(window)
-        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
-        key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, not is_first)
+        key = self._key(window, lane, is_first)
         launches = self._program(key, lane, is_first, blocks).launches
         if not window.keep:
             launches += tuple(self._commit_launches(lane))
@@ -101,10 +102,13 @@ class CudaExecutor:
             self._send("incoming", residual, program.residual)
         if not window.keep:
             self._pending[window] = lane
-        if window.n_rows <= PLACES:
-            self.graphs.run(key, program.launches)
+        if program is self._unsent:
+            self._unsent = None
+            with self.device.measured(FIRST_RUNS):
+                self._run(key, program)
+                self.device.synchronise()
         else:
-            send(program.launches)
+            self._run(key, program)
         result = self._fetch(program, window, n_logits)
         if window.keep:
             self._release(lane)
@@ -126,6 +130,13 @@ class CudaExecutor:
             self._release(lane)
             return program
 
+    def _run(self, key: tuple, program: Program) -> None:
+        """Replay a program's graph, or send a prompt chunk's launches."""
+        if key[1] <= PLACES:
+            self.graphs.run(key, program.launches)
+        else:
+            send(program.launches)
+
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
         program = self._programs.get(key)
         if program is not None and program.generation == self.work.generation:
@@ -139,7 +150,7 @@ class CudaExecutor:
                 recorder.flush()
                 if self.work.generation == before:
                     break
-        program = Program(tuple(recorder.launches), recorder.residual, recorder.logits, before)
+        program = self._unsent = Program(tuple(recorder.launches), recorder.residual, recorder.logits, before)
         if lane.n_rows <= PLACES:
             self._programs[key] = program
         return program

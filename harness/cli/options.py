@@ -4,9 +4,11 @@ Values are checked as far as they can be without a model.  Does not know: subcom
 """
 
 import argparse
+import os
 
 from harness.options import LEVELS, Options
 from strata.errors import UsageError
+from strata.numerics.rounding import mode_in_force
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--layer-split", metavar="K1[,K2..]", help="first layer of each later stage")
     how.add_argument("--split-device", metavar="D1[,D2..]", help="devices of the later stages, by number")
     how.add_argument("--devices", metavar="LIST", help="such as host,host or host:256m")
-    how.add_argument("--rounding", metavar="MODE", help="canonical, grouped or wide")
+    how.add_argument("--rounding", metavar="MODE", help="canonical, device, grouped or wide; grouped with STRATA_IQ_MT_MIN=1 is device")
     how.add_argument("--prefill", metavar="N", help="rows of a prompt chunk")
     how.add_argument("--kv", metavar="FORMAT", help="format of K/V cells: f16, int8 or f32")
     how.add_argument("--context", metavar="N", help="positions per slot")
@@ -43,7 +45,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         layer_split=_numbers("layer-split", arguments.layer_split),
         split_device=_numbers("split-device", arguments.split_device),
         devices=arguments.devices,
-        rounding=arguments.rounding,
+        rounding=None if arguments.rounding is None else mode_in_force(arguments.rounding, os.environ),
         prefill=number("prefill", arguments.prefill),
         kv=arguments.kv,
         context=number("context", arguments.context),

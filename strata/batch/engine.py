@@ -18,6 +18,7 @@ from strata.batch.validation import check_request
 from strata.model.model import Model
 from strata.rows import Segment, Window
 from strata.split.devices import usable_cores
+from strata.split.engine_tiers import EngineTiers
 from strata.split.opening import close_stages, open_stages
 from strata.split.pipeline import Pipeline
 from strata.split.probes import Probe, attach
@@ -38,8 +39,9 @@ class Engine:
         self.counters: Counter = Counter()
         self._hand_off = HandOff(self.counters)
         self.stages = open_stages(model, self.resolved)
-        self._pipeline = None
+        self._pipeline = self.tiers = None
         try:
+            self.tiers = EngineTiers(model, self.resolved, self.stages)
             self._say_drafters()
             if probe is not None:
                 attach(probe, self.stages)
@@ -71,6 +73,9 @@ class Engine:
             self._pipeline.close()
             self._pipeline = None
         close_stages(self.stages)
+        if self.tiers is not None:
+            tiers, self.tiers = self.tiers, None
+            tiers.close()
 
     def __enter__(self) -> "Engine":
         return self
@@ -97,7 +102,7 @@ class Engine:
         self.clear(0)
         rows = self.resolved.chunk_rows
         parts = [tuple(tokens[at : at + rows]) for at in range(0, len(tokens), rows)]
-        windows = [Window.of([Segment(0, i * rows, part, len(part))], keep=True) for i, part in enumerate(parts)]
+        windows = [Window.of([Segment(0, i * rows, part, len(part))], keep=True, is_prompt=True) for i, part in enumerate(parts)]
         return np.concatenate([self.submit(window).result() for window in windows])
 
     def clear(self, slot: int) -> None:
@@ -109,6 +114,7 @@ class Engine:
         """Run a window, at once or through the pipeline; the future gives its logits."""
         self.counters["windows"] += 1
         self.counters["rows"] += window.n_rows
+        self.tiers.before_window()
         if self._pipeline is not None:
             return self._pipeline.submit(window)
         future: Future = Future()

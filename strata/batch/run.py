@@ -5,6 +5,7 @@ prompt chunk); results are taken in the order of submission, so a run is repeata
 per slot (`batch_mtp`) at most four slots share a window, and more take turns.  Does not know: operations, devices' kinds.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,11 @@ from strata.batch.draft_settings import SLOTS_PER_WINDOW
 from strata.batch.drafter import Drafter
 from strata.batch.requests import Answer, Batch, Request, Step
 from strata.batch.settings import WINDOW_ROWS
+from strata.batch.tier_line import tier_line
 from strata.rows import Window
 from strata.windows.proposals import Proposal
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Run:
         self.engine, self.requests = engine, requests
         self.counters = engine.counters
         self.counters.clear()
+        engine.tiers.begin_run()
         resolved = engine.resolved
         self.groups = [range(g, resolved.n_slots, resolved.n_groups) for g in range(resolved.n_groups)]
         self.latest_group: range | None = None
@@ -53,6 +58,7 @@ class Run:
         self.read_seconds = self.decode_seconds = 0.0
         self.drafter = Drafter(resolved.drafts, engine.draft_layer, self.counters)
         self.clock_ns = time.time_ns()
+        self.tier_lines: tuple[str, ...] = ()
 
     def steps(self) -> Iterator[Step]:
         """Run to the end; yield how far a request has come whenever a prompt chunk was launched or tokens were emitted."""
@@ -66,8 +72,18 @@ class Run:
     def batch(self) -> Batch:
         """Return the answers, once `steps` has ended."""
         self.counters["holes"] += 0
+        self._end_tiers()
         answers = tuple(self.answers[i] for i in range(len(self.requests)))
         return Batch(answers, dict(self.counters), self.read_seconds, self.decode_seconds, self.engine.resolved.notes)
+
+    def _end_tiers(self) -> None:
+        """Count what the expert tiers did, and say it: in the log, and in `tier_lines`."""
+        tiers = self.engine.tiers
+        found = tiers.counters()
+        if found:
+            self.counters.update(found)
+            self.tier_lines = (tier_line(self.counters, self.decode_seconds, [tier.name for tier in tiers.devices]),)
+            LOG.info(self.tier_lines[0])
 
     # ---- admission
 
@@ -82,6 +98,7 @@ class Run:
             yield from self._read(Conversation(number, request, self.slots.index(None), self.clock_ns))
 
     def _read(self, conversation: Conversation) -> Iterator[Step]:
+        self.engine.tiers.settle()
         self.engine.clear(conversation.slot)
         if conversation.request.max_new == 0:
             self.answers[conversation.number] = Answer((), "length")
@@ -94,7 +111,7 @@ class Run:
         self.counters["chunked_prompts"] += len(chunks) > 1
         for segment in chunks:
             self.counters["prompt_chunks"] += 1
-            window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone))
+            window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone), is_prompt=True)
             self._launch(window, (conversation,), ())
             yield Step(conversation.number, segment.start + len(segment.tokens), ())
 
@@ -187,6 +204,7 @@ class Run:
         if not flight.window.keep:
             self.counters["rolled_back_windows"] += bool((kept < flight.window.count).any())
             self.engine.commit(flight.window, kept)
+        self.engine.tiers.window_decoded()
         self.drafter.build(flight.window, flight.conversations, kept)
         for conversation in flight.conversations:
             self._settle(conversation)

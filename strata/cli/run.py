@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from strata.cli.draft_flags import add_sampling_flags, sampling_of
@@ -45,7 +46,7 @@ def execute(options: argparse.Namespace) -> int:
         progress.show("preparing kernels (minutes the first time, later under a second)")
         engine.score(prompt[:1])
         _follow(run, tokenizer, len(prompt), progress)
-        return _finish(run.batch(), len(prompt))
+        return _finish(run.batch(), len(prompt), run.tier_lines)
 
 
 def _prompt(options: argparse.Namespace, model, tokenizer) -> tuple[int, ...]:
@@ -92,8 +93,10 @@ def _follow(run, tokenizer, n_prompt: int, progress: ProgressLine) -> None:
     sys.stdout.flush()
 
 
-def _finish(batch, n_prompt: int) -> int:
+def _finish(batch, n_prompt: int, tier_lines: Sequence[str]) -> int:
     answer = batch.answers[0]
+    for line in tier_lines:
+        print(line, file=sys.stderr)
     for note in batch.notes:
         print(f"strata: {note}", file=sys.stderr)
     if answer.finish == "error":

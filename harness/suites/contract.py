@@ -1,7 +1,7 @@
 """What a suite is: a name, its purpose in one line, and cases, each a pair of arms that must give equal bits.
 
 `features` of a case are counters of the right arm (`Batch.counters`) that must be above zero: what the case is about must
-have happened.  A new suite is one file and one line in `harness.suites.table`.  Does not know: how cases are run.
+have happened.  A *control* is a case whose arms must differ: it shows that what the suite is about can be seen.  A new suite is one file and one line in `harness.suites.table`.  Does not know: how cases are run.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,14 @@ from harness.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts."""
+    """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts.  A control must differ."""
 
     name: str
     workload: Workload
     left: Arm
     right: Arm
     features: tuple[str, ...]
+    is_control: bool = False
 
 
 @dataclass(frozen=True, slots=True)

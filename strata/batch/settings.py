@@ -122,13 +122,18 @@ def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int) -> Reso
     n_used_devices = len({stage.device for stage in stages})
     threads = settings.threads or max(1, n_cores // n_used_devices if pipelined else n_cores)
     drafts, draft_notes = resolve_drafts(settings, config, stages, n_groups)
-    tier, tier_notes = resolve_tier(settings, n_groups, has_copies=False)
+    tier, tier_notes = resolve_tier(settings, n_groups, has_copies(settings))
     if drafts.batch_mtp:
         n_slots, slot_notes = settings.batch, ()
     return Resolved(
         devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
         _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes, *tier_notes), drafts, tier,
     )
+
+
+def has_copies(settings: EngineSettings) -> bool:
+    """Whether experts are read from copies in RAM rather than from the mapped file."""
+    return getattr(settings, "resident_experts", False)
 
 
 def _at_least(name: str, value: int, lowest: int) -> None:

@@ -35,6 +35,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         *_company(scope, work, half),
         *([] if scope.options.layer_split else _stages(scope, work, half)),
         *([] if scope.options.rounding not in (None, "device") else _device_mode(scope, work, half)),
+        *([] if scope.options.rounding is not None else _other_modes(scope, work, half)),
     )
 
 
@@ -56,7 +57,7 @@ def half_of(scope: Scope) -> int:
 def _sizes(scope: Scope, work: Workload) -> list[Case]:
     short = max(1, scope.config.n_used - 1)
     return [
-        _case(scope, "cache-1", work, SERVED, expert_cache=1, **OFF),
+        _case(scope, "cache-1", work, (f"prompt_{CACHED}", MISSED), expert_cache=1, **OFF),
         _case(scope, f"cache-{short}", work, SERVED, expert_cache=short, **OFF),
         _case(scope, "cache-half", work, SERVED, expert_cache=half_of(scope), **OFF),
         _case(scope, "cache-all", work, (CACHED,), expert_cache=n_pairs(scope), **OFF),
@@ -117,6 +118,22 @@ def _device_mode(scope: Scope, work: Workload, half: int) -> list[Case]:
         against("device-fixed-mtp", work, (*SERVED, "rolled_back_windows"), mtp=True, spec_policy="full"),
         against("control-device-adapts", work, MOVING, True, **{**OFTEN, "adapt_min_gain": 0.0}),
         against("control-device-other-cache", work, SERVED, True, expert_cache=max(1, half // 2)),
+    ]
+
+
+def _other_modes(scope: Scope, work: Workload, half: int) -> list[Case]:
+    """In `grouped` and `wide` the place is free, and company counts in `grouped`."""
+    slots = scope.options.batch or SLOTS
+    many, tiered = scope.workload(slots + 1), {"expert_cache": half, **OFTEN}
+
+    def against(mode: str, name: str, items: Workload, features: tuple[str, ...], is_control: bool = False, alone: bool = False, **changes) -> Case:
+        left, right = scope.settings(rounding=mode), scope.settings(rounding=mode, **changes)
+        return Case(name, items, Arm("resident", left, alone=True), Arm(name, right, alone), features, is_control)
+
+    return [
+        against("grouped", "grouped-alone", work, MOVING, alone=True, **tiered),
+        against("grouped", f"control-grouped-slots-{slots}", many, (COMPANY,), True, batch=slots),
+        against("wide", f"wide-slots-{slots}", many, (*MOVING, COMPANY), batch=slots, **tiered),
     ]
 
 

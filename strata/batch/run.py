@@ -79,6 +79,7 @@ class Run:
     def _end_tiers(self) -> None:
         """Count what the expert tiers did, and say it: in the log, and in `tier_lines`."""
         tiers = self.engine.tiers
+        tiers.settle()
         found = tiers.counters()
         if found:
             self.counters.update(found)

@@ -31,7 +31,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.tokens < 2 or options.per_kind < 1:
         raise UsageError(f"tokens={options.tokens} per_kind={options.per_kind}", "nothing would be measured", "use 2 tokens, 1 prompt or more")
     settings, progress = settings_of(options), ProgressLine()
-    prompts = _prompts(options)
+    prompts = bench_prompts(options)
     model = load_model(options.model)
     sizes = (options.tokens, options.rounds)
     tables = {"one request": measure(model, solo_arms(settings), prompts, *sizes, 1, progress.show)}
@@ -46,7 +46,8 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _prompts(options: argparse.Namespace):
+def bench_prompts(options: argparse.Namespace):
+    """Return the prompts of a file, the first of each kind; raises UsageError for one that cannot be read."""
     from strata.bench.draft_speed import BenchPrompt
 
     folder = options.model if options.model.is_dir() else options.model.parent

@@ -41,13 +41,13 @@ def _device_mode(scope: Scope, work: Workload, quarter: int) -> list[Case]:
     control = Case("control-device-share", work, Arm("fixed", fixed, alone=True), Arm("share", shared), (FETCHED, MISSED), True)
     if scope.config.n_experts > RING_BLOBS:
         return [control]  # a prompt's misses do not fit the ring, and some go to the pool
-    resident, fetched = (scope.settings(rounding="device", **c) for c in ({}, {"expert_cache": quarter, "pcie_frac": 1.0}))
+    resident, fetched = (scope.settings(rounding="device", **c) for c in ({"expert_cache": None}, {"expert_cache": quarter, "pcie_frac": 1.0}))
     all_there = Case("device-all-fetched", work, Arm("resident", resident, alone=True), Arm("fetched", fetched), (CACHED, FETCHED))
     return [all_there, control]
 
 
 def _case(scope: Scope, name: str, work: Workload, features: tuple[str, ...], **changes) -> Case:
-    return Case(name, work, Arm("resident", scope.settings(), alone=True), Arm(name, scope.settings(**changes)), features)
+    return Case(name, work, Arm("resident", scope.settings(expert_cache=None), alone=True), Arm(name, scope.settings(**changes)), features)
 
 
 SUITE = Suite("pcie", "missed experts fetched to the device, in every share, against all experts resident", cases)

@@ -127,7 +127,7 @@ def _other_modes(scope: Scope, work: Workload, half: int) -> list[Case]:
     many, tiered = scope.workload(slots + 1), {"expert_cache": half, **OFTEN}
 
     def against(mode: str, name: str, items: Workload, features: tuple[str, ...], is_control: bool = False, alone: bool = False, **changes) -> Case:
-        left, right = scope.settings(rounding=mode), scope.settings(rounding=mode, **changes)
+        left, right = scope.settings(rounding=mode, expert_cache=None), scope.settings(**{"rounding": mode, "expert_cache": None, **changes})
         return Case(name, items, Arm("resident", left, alone=True), Arm(name, right, alone), features, is_control)
 
     return [
@@ -142,7 +142,7 @@ def _case(scope: Scope, name: str, work: Workload, features: tuple[str, ...], **
 
 
 def _over(scope: Scope, name: str, work: Workload, settings: EngineSettings, features: tuple[str, ...]) -> Case:
-    return Case(name, work, Arm("resident", scope.settings(), alone=True), Arm(name, settings), features)
+    return Case(name, work, Arm("resident", scope.settings(expert_cache=None), alone=True), Arm(name, settings), features)
 
 
 SUITE = Suite("tier", "experts in caches of every size, moving or not, against all of them resident", cases)

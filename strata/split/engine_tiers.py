@@ -6,6 +6,7 @@ calls it.  Does not know: requests, windows' contents.
 
 from collections.abc import Sequence
 
+from strata.errors import UsageError
 from strata.experts.usage import new_counts, ranked
 from strata.model.model import Model
 from strata.model.profile_file import write_profile
@@ -28,11 +29,19 @@ class EngineTiers:
         if self._settings.cache is not None:
             self.devices = open_tiers(model, resolved, stages)
         if self.devices or self._settings.profile_save:
+            self._require_host(stages)
             self.counts = new_counts(self._config.n_layers, self._config.n_experts)
             for stage in stages:
                 stage.executor.routed = self.counts
         if self._settings.adapts and not all(tier.holds_all for tier in self.devices):
             self.adaptation = Adaptation(self.devices, self.counts, self._settings)
+
+    def _require_host(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            if stage.executor.device.kind != "host":
+                raise UsageError(
+                    f"expert_profile_save with a stage on {stage.executor.device.name}", "routing is counted on host devices only", "leave --expert-profile-save out"
+                )
 
     def begin_run(self) -> None:
         """Start counting anew."""

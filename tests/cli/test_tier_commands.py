@@ -51,8 +51,10 @@ def test_the_plan_lists_cache_and_ring():
     assert "expert cache" in out and "expert staging ring" in out and "blocking, every 4" in out
 
 
-def test_the_measurement_compares_four_ways():
-    outcome = strata("bench", "tier", "--rounds", 1, "--per-kind", 1, "--tokens", 6, "--context", 2048, "--json")
+def test_the_measurement_compares_four_ways(tmp_path):
+    path = tmp_path / "kinds.json"
+    path.write_text(json.dumps([{"kind": f"kind-{i}", "ids": list(range(40 * i, 40 * i + 8))} for i in range(2)]))
+    outcome = strata("bench", "tier", "--rounds", 1, "--prompts", path, "--tokens", 12, "--context", 128, "--json")
     found = json.loads(outcome.out)
     assert (found["slots"], found["experts"]) == (153, 768)
     arms = {arm["arm"]: arm for arm in found["arms"]}

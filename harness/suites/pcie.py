@@ -38,7 +38,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
 def _device_mode(scope: Scope, work: Workload, quarter: int) -> list[Case]:
     fixed = scope.settings(expert_cache=quarter, **FIXED)
     shared = scope.settings(expert_cache=quarter, **{**FIXED, "pcie_frac": 0.55})
-    control = Case("control-device-share", work, Arm("fixed", fixed, alone=True), Arm("share", shared), (FETCHED, MISSED), True)
+    control = Case("control-device-share", work, Arm("fixed", fixed, alone=True), Arm("share", shared), (FETCHED, MISSED), is_control=True)
     if scope.config.n_experts > RING_BLOBS:
         return [control]  # a prompt's misses do not fit the ring, and some go to the pool
     resident, fetched = (scope.settings(rounding="device", **c) for c in ({"expert_cache": None}, {"expert_cache": quarter, "pcie_frac": 1.0}))

@@ -110,7 +110,7 @@ def _device_mode(scope: Scope, work: Workload, half: int) -> list[Case]:
 
     def against(name: str, items: Workload, features: tuple[str, ...], is_control: bool = False, **changes) -> Case:
         left, right = (scope.settings(**{**fixed, **part}) for part in ({}, changes))
-        return Case(name, items, Arm("fixed", left, alone=True), Arm(name, right), features, is_control)
+        return Case(name, items, Arm("fixed", left, alone=True), Arm(name, right), features, is_control=is_control)
 
     return [
         against(f"device-fixed-slots-{slots}", many, (*SERVED, COMPANY), batch=slots),
@@ -128,7 +128,7 @@ def _other_modes(scope: Scope, work: Workload, half: int) -> list[Case]:
 
     def against(mode: str, name: str, items: Workload, features: tuple[str, ...], is_control: bool = False, alone: bool = False, **changes) -> Case:
         left, right = scope.settings(rounding=mode, expert_cache=None), scope.settings(**{"rounding": mode, "expert_cache": None, **changes})
-        return Case(name, items, Arm("resident", left, alone=True), Arm(name, right, alone), features, is_control)
+        return Case(name, items, Arm("resident", left, alone=True), Arm(name, right, alone), features, is_control=is_control)
 
     return [
         against("grouped", "grouped-alone", work, MOVING, alone=True, **tiered),

@@ -33,10 +33,10 @@ def slot_bytes(layers: Mapping[int, PlacedMoe]) -> int:
 
 
 class ExpertMemory:
-    """The cache and ring of one device; `blob_of` gives an expert's bytes in RAM."""
+    """The cache and ring of one device; `blob_of` gives an expert's bytes in RAM, and may be replaced between windows."""
 
     def __init__(self, device: HostDevice, layers: Mapping[int, PlacedMoe], n_slots: int, n_places: int, blob_of: BlobOf) -> None:
-        self._blob_of, self._layers, self.slot_bytes, self.n_places = blob_of, layers, slot_bytes(layers), n_places
+        self.blob_of, self._layers, self.slot_bytes, self.n_places = blob_of, layers, slot_bytes(layers), n_places
         device.take(CACHE, n_slots * self.slot_bytes)
         device.take(RING, n_places * self.slot_bytes)
         self.cache = np.zeros(n_slots * self.slot_bytes, np.uint8)
@@ -73,7 +73,7 @@ class ExpertMemory:
     def _copy(self, layer: int, expert: int, buffer: np.ndarray, slot: int) -> None:
         at = slot * self.slot_bytes
         for part in PARTS:
-            blob = self._blob_of(layer, part, expert)
+            blob = self.blob_of(layer, part, expert)
             buffer[at : at + blob.size] = blob
             at += blob.size
 

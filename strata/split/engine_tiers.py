@@ -85,8 +85,8 @@ class EngineTiers:
         if self.adaptation is not None:
             self.adaptation.close()
             self.adaptation = None
-        for tier in self.devices:
-            tier.arena.close()
+        for tier in self.devices[:1]:
+            tier.arena.close()  # one arena serves all devices
         if self.counts is not None and self._settings.profile_save:
             pairs, shares = ranked(self.counts)
             if len(pairs):

@@ -1,7 +1,7 @@
 """Opening the expert tiers of an engine's devices: sizes, budgets, profile, PCIe share.
 
 A device's cache is opened when all its stages have taken what they need: `auto` is what is left.  The cache starts with
-the profile's hottest experts of the device's layers.  Does not know: requests.
+the profile's hottest experts of the device's layers.  All devices read experts from one arena.  Does not know: requests.
 """
 
 import logging
@@ -28,11 +28,12 @@ NO_PROFILE = "none"
 def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> tuple[DeviceTier, ...]:
     """Open a tier on every device of the stages and hand it to their executors; raises DeviceMemoryError, UsageError, ModelFileError."""
     pairs = profile_pairs(model, resolved.tier.profile)
+    arena = FileArena(layers_of(stages))
     tiers = []
     for number, (device, own) in enumerate(by_device(stages)):
         if device.kind != "host":
             raise UsageError(f"expert_cache on {device.name}", "the expert tier runs on host devices only", "leave --expert-cache out")
-        tier = _open_tier(model, resolved, device, layers_of(own), number)
+        tier = _open_tier(model, resolved, device, layers_of(own), number, arena)
         tier.fill(first_pairs(pairs, tier.layers, tier.residency.n_slots))
         _say(tier, resolved)
         for stage in own:
@@ -79,13 +80,12 @@ def reserve_bytes(tier, is_card: bool, number: int) -> int:
     return MIB * (asked if asked is not None else CARD_RESERVE_MIB if is_card else 0)
 
 
-def _open_tier(model: Model, resolved, device, layers: Mapping[int, PlacedMoe], number: int) -> DeviceTier:
+def _open_tier(model: Model, resolved, device, layers: Mapping[int, PlacedMoe], number: int, arena) -> DeviceTier:
     config = model.config
     free = None if device.budget_bytes is None else device.budget_bytes - device.taken_bytes
     n_slots, n_places = tier_sizes(resolved, layers, config.n_experts, free, device.kind != "host", number)
     if n_slots == 0:
         raise DeviceMemoryError(device.name, "one slot of the expert cache beside its reserve", slot_bytes(layers), max(0, free or 0))
-    arena = FileArena(layers)
     memory = ExpertMemory(device, layers, n_slots, n_places, arena.expert)
     residency = Residency(config.n_layers, config.n_experts, n_slots)
     share = resolved.tier.pcie_frac

@@ -107,6 +107,10 @@ class DeviceTier:
             found.append(ExpertPart(*matrices, HERE, at, at + 1, True, clock))
         return found
 
+    def use_arena(self, arena) -> None:
+        """Read experts from another arena from now on."""
+        self.arena, self.memory.blob_of = arena, arena.expert
+
     def begin_run(self) -> None:
         """Forget what was served before."""
         self.served[:] = 0

@@ -57,6 +57,9 @@ class WrongDrafts(Stressed):
 
 def poison_draft_cells(drafts, slot: int, from_position: int) -> None:
     """Fill the draft layer's cells of a slot from a position on with NaN (codes of int8: the largest, with NaN scales)."""
+    if drafts.replays:
+        drafts.poison(slot, from_position)
+        return
     cells = drafts.cells
     for array in (cells.k_codes, cells.v_codes):
         array[slot, from_position:] = np.nan if array.dtype == np.float32 else (NAN_HALF if array.dtype == np.uint16 else 127)

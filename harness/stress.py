@@ -67,6 +67,11 @@ class TiedLogits(Stressed):
         """Return the rounded logits."""
         return np.rint(self._inner.head(residual))
 
+    def run_window(self, window: Window, residual, blocks) -> np.ndarray:
+        """Return the rounded logits of a stage on a card; rows that are handed on stay as they are."""
+        result = self._inner.run_window(window, residual, blocks)
+        return result if self._inner.placed.output is None else np.rint(result)
+
 
 def poison_cells(executor: HostExecutor, slot: int, from_position: int) -> None:
     """Fill the cells of a slot from a position on with NaN, in every attention layer."""

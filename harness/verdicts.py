@@ -1,7 +1,7 @@
 """Verdicts: what a case, a suite and a run prove.
 
     exact     every token and every logit row is equal, and the feature under test happened
-    differs   something is not equal
+    differs   something is not equal: an answer, or a counter that must be
     vacuous   all is equal, but the feature never engaged, both arms ran the same way, or a setting was ignored: nothing is proven
     error     an arm could not run to its end
 
@@ -97,6 +97,9 @@ def judge(case: Case, left: Outcome, right: Outcome, comparison: Comparison) -> 
         return _judge_control(case, left, right, comparison)
     if comparison.differences:
         return DIFFERS, f"{len(comparison.differences)} of {len(left.answers)} requests differ"
+    unlike = [name for name in case.alike if left.counters.get(name, 0) != right.counters.get(name, 0)]
+    if unlike:
+        return DIFFERS, "; ".join(f"{name} is {left.counters.get(name, 0)} and {right.counters.get(name, 0)}" for name in unlike)
     if left.errors:
         return ERROR, f"both arms end a request with an error: {left.errors[0]}"
     if comparison.n_rows == 0:

@@ -11,7 +11,7 @@ from harness.scope import Scope
 from harness.suites.batch import early
 from harness.suites.contract import Case, Suite
 from harness.suites.sampled import with_keys
-from harness.suites.split import even_split, split_settings
+from harness.suites.split import even_split, may_split, split_settings
 from harness.workload import Workload
 from strata.batch.draft_settings import SLOTS_PER_WINDOW
 
@@ -35,7 +35,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, f"wrong-{few}", work, few, ("rows_rejected",), ("wrong-drafts",)),
         _case(scope, f"sampled-{few}", with_keys(work, scope.options.seed), few),
         _case(scope, f"int8-{few}", work, few, kv=scope.options.kv or "int8"),
-        *([] if scope.options.layer_split else [_over_stages(scope, work, few)]),
+        *([_over_stages(scope, work, few)] if may_split(scope) else []),
     )
 
 

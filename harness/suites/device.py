@@ -1,7 +1,8 @@
 """Device against host: a card gives the bits of the CPU.
 
 Every case compares conversations that ran alone on the host with the same way of running on a card: whole prompts and
-chunks, slots, verify windows with rollbacks, int8 cells, a split over the card and the host.  Needs a card.
+chunks, slots, verify windows with rollbacks, drafts of the draft layer, int8 cells, a split over the card and the host.  Where
+both arms draft, they must do so alike: the same proposals are accepted.  Needs a card.
 """
 
 from dataclasses import replace
@@ -14,6 +15,10 @@ from harness.suites.contract import Case, Suite
 ITEMS = 4
 CHUNKED, COMPANY = "chunked_prompts", "windows_with_company"
 BOTH = ("verify_windows", "drafts_accepted", "rolled_back_windows")
+PROPOSED = ("mtp_offered", "mtp_accepted", "rolled_back_windows")
+ALIKE = ("draft_steps", "mtp_offered", "mtp_accepted", *(f"mtp_{what}_{depth}" for depth in range(1, 8) for what in ("reached", "accepted")))
+"""Counters by which two draft layers that propose the same are alike."""
+FULL = {"mtp": True, "spec_policy": "full"}
 CARD = "cuda:0"
 
 
@@ -29,7 +34,28 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, "slots-drafts", {"devices": card, "batch": 2}, (*BOTH, COMPANY), DraftScript(4, "mixed")),
         _case(scope, "int8", {"devices": card, "kv": "int8"}, ("decode_windows",)),
         _case(scope, "card-and-host", {"devices": f"{card},host", "layer_split": middle, "split_device": None}, ("hand_offs",)),
+        *_drafting(scope, card, middle),
     )
+
+
+def _drafting(scope: Scope, card: str, middle: tuple[int, ...]) -> tuple[Case, ...]:
+    """Draft layers against each other: chains, least probabilities, one proposal per slot, int8 cells, behind stages on the host."""
+    behind = {"devices": f"host,{card}", "layer_split": middle, "split_device": None}
+    return (
+        *(_both_draft(scope, f"mtp-{n}", {"devices": card}, {**FULL, "spec": n}) for n in (2, 4, 8)),
+        _both_draft(scope, "mtp-min-p", {"devices": card}, {**FULL, "spec": 8, "spec_min_p": 0.5}),
+        _both_draft(scope, "mtp-chunks-7", {"devices": card}, {**FULL, "prefill": 7}),
+        _both_draft(scope, "mtp-int8", {"devices": card}, {**FULL, "kv": "int8"}),
+        _both_draft(scope, "mtp-behind-host", behind, FULL, ("hand_offs",)),
+        _both_draft(scope, "batch-mtp-4", {"devices": card}, {**FULL, "batch_mtp": True, "batch": 4}, (COMPANY,)),
+    )
+
+
+def _both_draft(scope: Scope, name: str, changes: dict, drafts: dict, features: tuple[str, ...] = ()) -> Case:
+    """Both arms draft, one on the host; they must propose and accept the same."""
+    plain = {"devices": "host", "layer_split": (), "split_device": None, "batch_groups": 1, **drafts}
+    left, right = Arm("host", scope.settings(**plain)), Arm(name, scope.settings(**{**plain, **changes}))
+    return Case(name, scope.workload(ITEMS), left, right, (*PROPOSED, *features), alike=ALIKE)
 
 
 def _case(scope: Scope, name: str, changes: dict, features: tuple[str, ...], drafts: DraftScript | None = None) -> Case:
@@ -48,4 +74,4 @@ def _why_not() -> str | None:
     return reason
 
 
-SUITE = Suite("device", "a card against the host: whole prompts, chunks, slots, drafts, int8 cells", cases, _why_not)
+SUITE = Suite("device", "a card against the host: whole prompts, chunks, slots, drafts given and of the draft layer, int8 cells", cases, _why_not)

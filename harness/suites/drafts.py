@@ -12,7 +12,7 @@ from harness.arms import Arm, Schedule
 from harness.drafts import DraftScript
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
-from harness.suites.split import even_split, split_settings
+from harness.suites.split import even_split, may_split, n_devices, split_settings
 from harness.workload import Workload
 from strata.batch.settings import WINDOW_ROWS
 from strata.batch.validation import ROOM
@@ -41,9 +41,10 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, "context-end", work, BOTH, spec=WINDOW_ROWS, context=_least_context(work), **MTP),
         _case(scope, f"chunks-{chunk}", work, (*BOTH, "chunked_prompts"), prefill=chunk, **MTP),
         _case(scope, "many-short", _short(scope), (OFFERED, ACCEPTED), **MTP),
+        *([_groups(scope, work)] if n_devices(scope) != 1 and scope.options.split_device is None else []),
         _case(scope, "forced", forced(scope), BOTH, spec=WINDOW_ROWS, **MTP),
         _alone_at_times(scope, work),
-        *([] if scope.options.layer_split else [_over_stages(scope, work)]),
+        *([_over_stages(scope, work)] if may_split(scope) else []),
         *(_long(scope) if scope.options.level > 1 and scope.options.max_new is None else ()),
     )
 
@@ -86,8 +87,17 @@ def _alone_at_times(scope: Scope, work: Workload) -> Case:
     """Two slots, late arrivals, different lengths: the draft layer misses the windows that were decoded in company."""
     longest = work.items[0].max_new
     mixed = work.with_lengths([longest, max(1, longest // 4)])
-    case = _case(scope, "alone-at-times", mixed, (*BOTH, "windows_with_company"), batch=2, **MTP)
+    case = _case(scope, "alone-at-times", mixed, (*BOTH, "windows_with_company"), batch=2, batch_groups=1, **MTP)
     return replace(case, right=replace(case.right, schedule=Schedule(tuple(longest // 6 * i for i in range(len(work.items))))))
+
+
+def _groups(scope: Scope, work: Workload) -> Case:
+    """Pipelined groups of one slot over stages: a request that is left alone drafts, while the stages' threads go on."""
+    uneven = work.with_lengths([work.items[0].max_new, max(1, work.items[0].max_new // 3)])
+    case = _case(scope, "groups", uneven, (*BOTH, "hand_offs", "group_turns"), **MTP)
+    asked = {"batch": 2, "batch_groups": 2, **MTP}
+    split = scope.options.layer_split or even_split(scope.config.n_layers, 2)
+    return replace(case, right=replace(case.right, settings=split_settings(scope, split, scope.options.split_device, **asked)))
 
 
 def _over_stages(scope: Scope, work: Workload) -> Case:

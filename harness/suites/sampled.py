@@ -11,7 +11,7 @@ from harness.arms import Arm, Schedule
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
 from harness.suites.drafts import MTP, SUFFIX, copies
-from harness.suites.split import even_split, split_settings
+from harness.suites.split import even_split, may_split, split_settings
 from harness.workload import Workload
 from strata.batch.settings import WINDOW_ROWS
 from strata.sampling.settings import Sampling
@@ -46,7 +46,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     copying = with_keys(copies(scope), scope.options.seed)
     slots = scope.options.batch or SLOTS
     late = Schedule(tuple(2 * i for i in range(len(work.items))))
-    mtp, proposals = {"spec": 5, **MTP}, {"mtp": True, "batch_mtp": True, "batch": slots}
+    mtp, proposals = {"spec": 5, **MTP}, {"mtp": True, "batch_mtp": True, "batch": slots, "batch_groups": 1}
     chunk = scope.options.prefill or 7
     return (
         _case(scope, f"slots-{slots}", work, (COMPANY,), batch=slots),
@@ -57,7 +57,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, f"chunks-{chunk}", work, ("chunked_prompts",), prefill=chunk),
         _case(scope, "ties-slots", work, (COMPANY,), ("ties",), batch=slots),
         _case(scope, "ties-mtp", work, ("mtp_accepted", "rolled_back_windows"), ("ties",), **mtp),
-        *([] if scope.options.layer_split else _over_stages(scope, work, slots)),
+        *(_over_stages(scope, work, slots) if may_split(scope) else []),
     )
 
 

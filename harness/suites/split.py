@@ -48,6 +48,11 @@ def n_devices(scope: Scope) -> int | None:
     return None if scope.options.devices is None else len(scope.options.devices.split(","))
 
 
+def may_split(scope: Scope) -> bool:
+    """Whether a suite may add a case of two stages of its own: no split was asked for, and there is not one device only."""
+    return not scope.options.layer_split and n_devices(scope) != 1
+
+
 def single_settings(scope: Scope, **changes) -> EngineSettings:
     """Return settings with all layers on the first device."""
     first = (scope.options.devices or "host").split(",")[0]

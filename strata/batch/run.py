@@ -115,6 +115,12 @@ class Run:
             window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone), is_prompt=True)
             self._launch(window, (conversation,), ())
             yield Step(conversation.number, segment.start + len(segment.tokens), ())
+            yield from self._take_read_chunks()
+
+    def _take_read_chunks(self) -> Iterator[Step]:
+        """Take chunks that were computed at once and have no logits, so that a long prompt's rows are not all held for drafts."""
+        while not self.engine.resolved.pipelined and self.flights and not self.flights[0].is_decode and not len(self.flights[0].window.logit_rows):
+            yield from self._take(self.flights.popleft())
 
     # ---- windows
 

@@ -1,14 +1,18 @@
-"""`strata bench drafts`: decoding with drafts against without, paired in one run, by kind of prompt; batches with proposals."""
+"""`strata bench drafts`: decoding with drafts against without, paired in one run, by kind of prompt; batches with proposals.
+With `--costs`: what windows by their rows and the draft layer's steps cost on the devices given."""
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from strata.cli.engine_flags import settings_of
+from strata.cli.json_output import emit
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
+COST_POSITIONS = 240
+"""Positions behind which costs are measured, where a prompt is that long."""
 GOALS = {("--mtp", "all"): 1.0, ("--mtp --spec 8", "all"): 1.0, ("--mtp --spec 8", "edit"): 1.5, ("--mtp --suffix-draft 3", "edit"): 2.0}
 LEAST = 0.95
 """Drafts should be at least as fast over all, and no kind of prompt slower than this."""
@@ -20,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     drafts = parser.add_argument_group("bench drafts")
     drafts.add_argument("--prompts", type=Path, metavar="FILE", help="JSON list of {kind, ids} (default: prompts.json beside the model)")
     drafts.add_argument("--per-kind", type=int, default=2, metavar="N", help="prompts of each kind (default: 2)")
+    drafts.add_argument("--costs", action="store_true", help="only measure windows and steps, in windows of one row")
     drafts.add_argument("--tokens", type=int, default=64, metavar="N", help="tokens decoded of each (default: 64)")
 
 
@@ -32,6 +37,8 @@ def execute(options: argparse.Namespace) -> int:
         raise UsageError(f"tokens={options.tokens} per_kind={options.per_kind}", "nothing would be measured", "use 2 tokens, 1 prompt or more")
     settings, progress = settings_of(options), ProgressLine()
     prompts = bench_prompts(options)
+    if options.costs:
+        return _execute_costs(options, settings, prompts, progress)
     model = load_model(options.model)
     sizes = (options.tokens, options.rounds)
     tables = {"one request": measure(model, solo_arms(settings), prompts, *sizes, 1, progress.show)}
@@ -40,10 +47,43 @@ def execute(options: argparse.Namespace) -> int:
             tables[f"{slots} slots"] = measure(model, batch_arms(settings, slots), _mixed(prompts), *sizes, slots, progress.show)
     progress.clear()
     if options.json:
-        print(json.dumps({name: [asdict(gain) for gain in gains] for name, gains in tables.items()}, indent=1))
+        emit(options.json, {name: [asdict(gain) for gain in gains] for name, gains in tables.items()})
     else:
         print("\n".join(_lines(tables, len(prompts), options)))
     return 0
+
+
+def _execute_costs(options: argparse.Namespace, settings, prompts, progress: ProgressLine) -> int:
+    from strata.batch.engine import Engine
+    from strata.bench.draft_costs import measure
+    from strata.model.model import load_model
+
+    tokens = max((prompt.ids for prompt in prompts), key=len, default=())[:COST_POSITIONS]
+    if not tokens:
+        raise UsageError("prompts", "there is none with a token", "name a file with --prompts")
+    alone = replace(settings, mtp=True, batch_mtp=False, batch=1, batch_groups=1)
+    with Engine(load_model(options.model), alone) as engine:
+        costs = measure(engine, tokens, options.rounds, progress.show)
+        in_force = engine.draft_layer.costs
+        described = engine.resolved.described()
+    progress.clear()
+    if options.json:
+        print(json.dumps({"settings": described, **asdict(costs), "row": costs.row, "draft": costs.draft, "in_force": asdict(in_force)}, indent=1))
+    else:
+        print("\n".join(_cost_lines(described, costs, in_force)))
+    return 0
+
+
+def _cost_lines(described: dict[str, str], costs, in_force) -> list[str]:
+    one = costs.one_row_ms
+    shown = ", ".join(f"{name} {described[name]}" for name in ("rounding", "kv", "threads", "stages"))
+    return [
+        f"{shown}; {costs.n_positions} positions; medians (least - most) of rounds, in windows of one row",
+        f"{'window of 1 row':<28}{one.median:>7.3f} ms ({one.least:.3f} - {one.most:.3f})",
+        *(f"{name:<28}{spread.median:>7.3f} ({spread.least:.3f} - {spread.most:.3f})" for name, spread in costs.in_windows.items()),
+        f"{'a further row':<28}{costs.row:>7.3f}, the policy reckons with {in_force.row}",
+        f"{'a step':<28}{costs.draft:>7.3f}, the policy reckons with {in_force.draft}",
+    ]
 
 
 def bench_prompts(options: argparse.Namespace):

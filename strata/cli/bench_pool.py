@@ -1,9 +1,9 @@
 """`strata bench pool`: the CPU pool's row kernels, by weight format, beside the bandwidth measured in the same rounds."""
 
 import argparse
-import json
 from dataclasses import asdict
 
+from strata.cli.json_output import emit
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -29,7 +29,7 @@ def execute(options: argparse.Namespace) -> int:
     progress.clear()
     if options.json:
         rows = [asdict(speed) | {name: getattr(speed, name) for name in SHOWN} for speed in speeds]
-        print(json.dumps({"instructions": instruction_set(), "n_in": N_IN, "n_out": N_OUT, "n_rounds": options.rounds, "formats": rows}, indent=1))
+        emit(options.json, {"instructions": instruction_set(), "n_in": N_IN, "n_out": N_OUT, "n_rounds": options.rounds, "formats": rows})
         return 0
     print(f"experts of {N_OUT} x {N_IN}, instructions {instruction_set()}; median of {options.rounds} rounds")
     print("\n".join([HEADER, *map(_line, speeds)]))

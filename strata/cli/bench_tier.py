@@ -1,13 +1,13 @@
 """`strata bench tier`: adaptive rounds in steps and blocking, a frozen learned profile, none; paired in one run."""
 
 import argparse
-import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from strata.cli.bench_drafts import bench_prompts
 from strata.cli.engine_flags import settings_of
+from strata.cli.json_output import emit
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -39,7 +39,7 @@ def execute(options: argparse.Namespace) -> int:
         figures = measure(model, tier_arms(settings, n_slots, learned), prompts, options.tokens, options.rounds, progress.show)
     progress.clear()
     if options.json:
-        print(json.dumps({"slots": n_slots, "experts": n_pairs, "arms": [asdict(item) for item in figures]}, indent=1))
+        emit(options.json, {"slots": n_slots, "experts": n_pairs, "arms": [asdict(item) for item in figures]})
     else:
         print("\n".join(_lines(figures, n_slots, n_pairs, len(prompts), options)))
     return 0

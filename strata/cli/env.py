@@ -3,6 +3,7 @@
 import argparse
 import json
 import platform
+from pathlib import Path
 
 from strata.cli.versions import versions
 
@@ -46,9 +47,15 @@ def _processor() -> dict[str, str]:
 def _kernels() -> dict[str, str]:
     from strata.numerics.kernel_cache import cache_folder
 
-    folder = cache_folder()
-    n_kernels = len(list(folder.glob("*.kernel"))) if folder.is_dir() else 0
-    return {"kernel cache": f"{folder} ({n_kernels} kernels)", "numba.cuda": _cuda_target()}
+    from strata.cuda.kernel_files import kept_folder, ready_folder
+
+    ready = ready_folder()
+    cubins = _counted(kept_folder(), "*.cubin") + (f", {_counted(ready, '*.cubin')} ready" if ready else "")
+    return {"kernel cache": _counted(cache_folder(), "*.kernel"), "cuda kernels": cubins, "numba.cuda": _cuda_target()}
+
+
+def _counted(folder: Path, pattern: str) -> str:
+    return f"{folder} ({len(list(folder.glob(pattern)))} kernels)"
 
 
 def _cuda_target() -> str:

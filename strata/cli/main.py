@@ -6,7 +6,7 @@ from importlib import import_module
 from strata.cli.failures import guarded
 from strata.cli.parser import Parser
 
-COMMANDS = ("run", "plan", "bench", "env")
+COMMANDS = ("run", "plan", "bench", "kernels", "env")
 DESCRIPTION = "A reference engine whose answers do not depend on how they are run."
 EPILOG = "Exit codes: 0 done, 2 could not (usage, missing file, refused request), 130 interrupted."
 

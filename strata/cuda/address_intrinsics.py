@@ -51,6 +51,17 @@ shared_two_floats, shared_four_floats = _load(FLOAT, 2, 8, types.float32, False)
 
 
 @intrinsic
+def store_shared_float(typing_context, at, value):
+    """Write a float32 to a shared address."""
+
+    def emit(context, builder, signature, arguments):
+        builder.store(arguments[1], builder.inttoptr(arguments[0], FLOAT.as_pointer(SHARED)), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), emit
+
+
+@intrinsic
 def load_pair_words(typing_context, raw, at):
     def emit(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[1], SHORT.as_pointer(SHARED))
@@ -59,6 +70,15 @@ def load_pair_words(typing_context, raw, at):
         return builder.or_(low, builder.shl(high, ir.Constant(WORD, 16)))
 
     return types.uint32(raw, types.int64), emit
+
+
+@intrinsic
+def store_global_float(typing_context, at, value):
+    def emit(context, builder, signature, arguments):
+        builder.store(arguments[1], builder.inttoptr(arguments[0], FLOAT.as_pointer(GLOBAL)), align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float32), emit
 
 
 def copier(n_bytes: int, to_offset: int, from_offset: int, asynchronous: bool, once: bool):

@@ -1,12 +1,14 @@
 """One card: its context, stream and memory, with every byte accounted by purpose.
 
 What is placed on a card (weights, sessions, buffers) is taken by name, as on a host device, so that running out is a clear
-error and `taken` explains where the bytes are.  `memory()` sets the sum against what the driver reports.  A thread that
-works with a card calls `attach` once.  Does not know: what is computed.
+error and `taken` explains where the bytes are; kernels and graphs, whose size only the driver knows, are measured as they are
+loaded.  `memory()` sets the sum against what the driver reports.  A thread that works with a card calls `attach` once.
+Does not know: what is computed.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +35,8 @@ class Memory:
 
 class CudaDevice:
     """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken."""
+
+    is_blueprint = False
 
     def __init__(self, index: int, budget_bytes: int | None = None) -> None:
         self.card = SIMULATED_CARD if SIMULATED else card_at(index)
@@ -83,6 +87,23 @@ class CudaDevice:
         if not SIMULATED:
             cuda.current_context().deallocations.clear()
 
+    @contextmanager
+    def measured(self, purpose: str) -> Iterator[None]:
+        """Account to a purpose what the driver takes, or gives back, meanwhile: what has no size of its own (kernels, graphs).
+
+        Raises DeviceError naming the purpose where the card is full.  What another program on the card takes meanwhile is counted in.
+        """
+        with self.lock:
+            before = self._driver_free()
+            try:
+                yield
+            except DeviceError as error:
+                if "OUT_OF_MEMORY" not in str(error):
+                    raise
+                why = f"the card is out of memory: {before:,} bytes are free"
+                raise DeviceError(f"{purpose} on {self.name}", why, "use fewer slots, a shorter context or another layer split") from error
+            self.taken[purpose] = max(0, self.taken.get(purpose, 0) + before - self._driver_free())
+
     def empty(self, purpose: str, shape: int | tuple[int, ...], dtype):
         """Allocate an array for a purpose, contents undefined; at least ALIGNMENT bytes, so vector reads never leave it."""
         wanted = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -131,6 +152,15 @@ class CudaDevice:
     def mapped(self, shape: int | tuple[int, ...], dtype) -> np.ndarray:
         """Return page-locked host memory that kernels address too."""
         return self._guarded("mapped memory", int(np.prod(shape)) * np.dtype(dtype).itemsize, lambda: cuda.mapped_array(shape, dtype))
+
+    def function_of(self, dispatcher, types: tuple):
+        """Return the driver's function of a kernel for argument types, compiled and loaded at its first use here."""
+        key = (dispatcher, types)
+        if key not in self.kernels:
+            from strata.cuda.loading import load_function
+
+            self.kernels[key] = load_function(self.card, dispatcher, types)
+        return self.kernels[key]
 
     def event(self, timing: bool = False):
         """Return a new event: `record(stream)`, `wait(stream)`, `synchronize()`."""

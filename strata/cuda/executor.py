@@ -59,7 +59,8 @@ class CudaExecutor:
         self._purpose = f"sessions of {placed.name}"
         layers = tuple(layer.index for layer in placed.layers)
         self.sessions = Sessions(device, config, layers, self._purpose, kv, n_slots, context)
-        self.table = device.upload(f"tables of {placed.name}", rotary_table(config.rope_base, config.rope_dims, context).reshape(-1))
+        self._tables = f"tables of {placed.name}"
+        self.table = device.upload(self._tables, rotary_table(config.rope_base, config.rope_dims, context).reshape(-1))
         self.work = Workspace(device, f"buffers of {placed.name}")
         self.graphs = GraphTable(device)
         self._programs: dict[tuple, Program] = {}
@@ -67,6 +68,7 @@ class CudaExecutor:
         self._pending: dict[Window, Lane] = {}
         self._pinned: dict[str, np.ndarray] = {}
         self._n_lanes = 0
+        self.last_residual = None
 
     # ---- windows
 
@@ -76,13 +78,25 @@ class CudaExecutor:
             self.device.attach()
             return self._run_window(window, residual, blocks)
 
+    def record(self, window: Window, is_first: bool, blocks) -> tuple[Launch, ...]:
+        """Return the launches of a window, and of its commit, without sending any: for a device that is a blueprint."""
+        lane = self._lane(window)
+        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
+        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
+        key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, not is_first)
+        launches = self._program(key, lane, is_first, blocks).launches
+        if not window.keep:
+            launches += tuple(self._commit_launches(lane))
+        self._release(lane)
+        return launches
+
     def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane = self._lane(window)
         lane.fill(self.device, window)
-        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, _class_of(int(window.positions.max()) + 1))
-        key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, residual is None)
+        key = self._key(window, lane, residual is None)
+        n_logits = key[3]
         program = self._program(key, lane, residual is None, blocks)
+        self.last_residual = program.residual
         if residual is not None:
             self._send("incoming", residual, program.residual)
         if not window.keep:
@@ -95,6 +109,22 @@ class CudaExecutor:
         if window.keep:
             self._release(lane)
         return result
+
+    def _key(self, window: Window, lane: Lane, is_first: bool) -> tuple:
+        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
+        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
+        return lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, is_first
+
+    def prepare(self, window: Window, blocks) -> Program:
+        """Return the program that a window of the first stage would run, its tables filled; nothing is sent.  For measurements."""
+        with self.device.lock:
+            self.device.attach()
+            lane = self._lane(window)
+            lane.fill(self.device, window)
+            program = self._program(self._key(window, lane, True), lane, True, blocks)
+            self.device.synchronise()
+            self._release(lane)
+            return program
 
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
         program = self._programs.get(key)
@@ -121,7 +151,7 @@ class CudaExecutor:
         if free:
             return free.pop()
         self._n_lanes += 1
-        return make_lane(self.device, f"tables of {self.placed.name}", self._n_lanes, n, s)
+        return make_lane(self.device, self._tables, self._n_lanes, n, s)
 
     def _release(self, lane: Lane) -> None:
         if lane.n_rows <= PLACES:
@@ -206,13 +236,21 @@ class CudaExecutor:
             self.sessions.copy_slot(source, target)
 
     def close(self) -> None:
-        """Free graphs and forget buffers."""
-        self.device.attach()
-        self.graphs.clear()
-        self._programs.clear()
+        """Free graphs, sessions and buffers; the weights stay with whoever placed them."""
+        with self.device.lock:
+            self.device.attach()
+            self.graphs.clear()
+            self._programs.clear()
+            self._lanes.clear()
+            self._pending.clear()
+            self._pinned.clear()
+            self.work.close()
+            self.sessions = self.table = None
+            for purpose in (self._purpose, self._tables):
+                self.device.give_back(purpose)
 
 
-def _class_of(n_cells: int) -> int:
+def class_of(n_cells: int) -> int:
     """Return the smallest power of two, SMALLEST_CLASS at least, that is not below n_cells."""
     size = SMALLEST_CLASS
     while size < n_cells:

@@ -2,8 +2,9 @@
 
 The order of host/float_products.py: element i belongs to lane i mod 256, a lane is a chain in ascending i, the halving tree
 sums the lanes.  Thread t of an output holds lanes 4 t .. 4 t + 3.  An output's whole weight row is copied to shared memory
-at once, before the activations are known, and so are one or two long activation rows, when they are.  The tree: lanes 128 apart meet through shared memory (threads 32 apart), lanes
-64 .. 4 apart by exchanges inside a warp, where each step keeps half of a thread's lanes, lanes 2 and 1 apart likewise.
+at once, before the activations are known, and so are one or two long activation rows, when they are.  One launch takes two
+matrices of the same input.  The tree: lanes 128 apart meet through shared memory (threads 32 apart), lanes 64 .. 4 apart by
+exchanges inside a warp, where each step keeps half of a thread's lanes, lanes 2 and 1 apart likewise.
 
 Shapes: weights uint8 (raw bytes of [n_out, n_in], n_in a multiple of 4); x float32 [rows * n_in]; out float32 [rows * n_out].
 Does not know: what the products are for.
@@ -16,7 +17,9 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats, shared_two_words
+from strata.cuda.addresses import (
+    copier, global_address, shared_address, shared_four_floats, shared_two_words, store_global_float,
+)
 from strata.cuda.seam import (
     Target, add, brain, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency,
 )
@@ -29,6 +32,8 @@ LONG_ROW = 1024
 """Columns from which a block has one output."""
 MOST_STAGED_BYTES = 84000
 """Activation rows beyond this stay outside shared memory: two blocks should fit on a multiprocessor."""
+GO_EARLY = True
+"""Whether blocks of the next kernel may start as soon as every weight row is on its way: they fetch weights meanwhile."""
 LOW_HALF = np.uint32(0xFFFF)
 
 
@@ -104,31 +109,24 @@ def _advance(type_name: str, n_rows: int, staged: bool):
     return advance
 
 
-@cache
-def float_rows(type_name: str, n_rows: int, n_outputs: int, staged: bool, target: Target):
-    """Return the kernel for exactly n_rows (1 .. MOST_ROWS) rows and n_outputs outputs a block (64 threads each).
+def output_products(type_name: str, n_rows: int, n_outputs: int, staged: bool, target: Target):
+    """Build `begin(...)`, which sends an output's weight row on its way, and `finish(...)`, which computes it for all rows.
 
-    kernel(weights, n_in, n_out, pitch, x, out); grid (n_out / n_outputs, rounded up).  Shared memory: activation rows if
-    `staged`, weight rows, then the lanes of threads of the other warp.
+    64 n_outputs threads call both, each for output `which` of its block; a block's shared memory is that of `shape_of`.
     """
     value_bytes = WIDEN_FOUR[type_name][1]
     halfway, done = copies(target, 1), copies(target, 0)
     copy_weights, copy_row, commit = copier(16, 0, 0, target, once=True), copier(16, 0, 0, target), done.commit
     wait_half, wait_all = halfway.wait, done.wait
-    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     advance = _advance(type_name, n_rows, staged)
     n_lanes, n_threads = 4 * n_rows, THREADS_PER_OUTPUT * n_outputs
 
-    @kernel(n_threads)
-    def run(weights, n_in, n_out, pitch, x, out):
-        shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
-        place = global_address(weights)
-        thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
-        n = np.int32(np.int32(cuda.blockIdx.x) * n_outputs + which)
-        start = np.int64(min(n, np.int32(n_out - 1))) * n_in * value_bytes
+    @jit
+    def begin(shared, place, n, n_in, pitch, thread, which):
+        """Copy weight row n in two halves; return where its slot begins, bytes before the row, and elements of the first half."""
+        start = np.int64(n) * n_in * value_bytes
         before = start & 15
-        staged_bytes = 4 * n_rows * np.int64(n_in) if staged else np.int64(0)
-        slot = shared + (staged_bytes + which * pitch)
+        slot = shared + ((4 * n_rows * np.int64(n_in) if staged else np.int64(0)) + which * pitch)
         n_pieces = (before + n_in * value_bytes + 15) >> 4
         middle = (n_in >> 1) & -WIDE
         pieces_half = (middle * value_bytes + 16) >> 4
@@ -138,7 +136,12 @@ def float_rows(type_name: str, n_rows: int, n_outputs: int, staged: bool, target
         for piece in range(pieces_half + thread, n_pieces, THREADS_PER_OUTPUT):
             copy_weights(slot + 16 * piece, place + (start - before + 16 * piece))
         commit()
-        wait_before()
+        return slot, before, middle
+
+    @jit
+    def finish(shared, floats, slot, before, middle, x, n, n_in, n_out, pitch, thread, which, out):
+        """All rows' products with output n (none where n >= n_out) to address `out`; every thread of the block comes here."""
+        staged_bytes = 4 * n_rows * np.int64(n_in) if staged else np.int64(0)
         if staged:
             for piece in range(np.int32(cuda.threadIdx.x), staged_bytes >> 4, n_threads):
                 copy_row(shared + 16 * piece, global_address(x) + 16 * piece)
@@ -169,7 +172,38 @@ def float_rows(type_name: str, n_rows: int, n_outputs: int, staged: bool, target
                 v2, v3 = add(lanes[4 * r + 2], floats[at + 64]), add(lanes[4 * r + 3], floats[at + 96])
                 total = sum_in_warp(v0, v1, v2, v3, in_warp)
                 if in_warp == 0 and n < n_out:
-                    out[np.int64(r) * n_out + n] = total
-        go_on()
+                    store_global_float(out + 4 * (np.int64(r) * n_out + n), total)
+
+    return begin, finish
+
+
+@cache
+def float_rows(type_name: str, n_rows: int, n_outputs: int, staged: bool, target: Target):
+    """Return the kernel for exactly n_rows (1 .. MOST_ROWS) rows and n_outputs outputs a block (64 threads each).
+
+    kernel(weights, other, n_in, n_out, n_other, pitch, x, out, other_out): two matrices of the same input, the second's blocks
+    behind the first's; n_other may be 0.  Grid: the blocks of both.  Shared memory: activation rows if `staged`, weight rows,
+    then the lanes of threads of the other warp.
+    """
+    begin, finish = output_products(type_name, n_rows, n_outputs, staged, target)
+    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+
+    @kernel(THREADS_PER_OUTPUT * n_outputs)
+    def run(weights, other, n_in, n_out, n_other, pitch, x, out, other_out):
+        shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
+        thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
+        block, n_first = np.int32(cuda.blockIdx.x), np.int32((n_out + n_outputs - 1) // n_outputs)
+        is_other = block >= n_first
+        place = global_address(other) if is_other else global_address(weights)
+        results = global_address(other_out) if is_other else global_address(out)
+        n_own = n_other if is_other else n_out
+        n = np.int32((block - n_first if is_other else block) * n_outputs + which)
+        slot, before, middle = begin(shared, place, min(n, np.int32(n_own - 1)), n_in, pitch, thread, which)
+        if GO_EARLY:
+            go_on()
+        wait_before()
+        finish(shared, floats, slot, before, middle, x, n, n_in, n_own, pitch, thread, which, results)
+        if not GO_EARLY:
+            go_on()
 
     return run

@@ -27,24 +27,42 @@ WARPS = 8
 THREADS = 32 * WARPS
 
 
+@jit
+def decay_of(logit, bias, rate):
+    """The factor by which a head's memory fades: exp(softplus(alpha + bias) * a)."""
+    return exp(mul(softplus(add(logit, bias)), rate))
+
+
 def convolution(n_taps: int, channels: int):
-    """Build `convolve(u, tail, conv, row, first, slot, channel)`: silu of one causal convolution, taps ascending."""
+    """Build `fetch(tail, conv, row, first, slot, channel, m, taps, past)` and `convolve(u, row, first, channel, m, taps, past)`.
+
+    Together silu of one causal convolution, taps ascending.  `fetch` brings what no kernel of a window writes to place m of
+    taps and past: the channel's taps, and values from before the window.
+    """
     depth = n_taps - 1
 
     @jit
-    def convolve(u, tail, conv, row, first, slot, channel):
+    def fetch(tail, conv, row, first, slot, channel, m, taps, past):
+        for tap in range(n_taps):
+            taps[m * n_taps + tap] = conv[channel * n_taps + tap]
+        for tap in range(depth):
+            source = row - depth + tap
+            if source < first:
+                past[m * depth + tap] = tail[(np.int64(slot) * depth + source - first + depth) * channels + channel]
+
+    @jit
+    def convolve(u, row, first, channel, m, taps, past):
         total = ZERO
         for tap in range(n_taps):
             source = row - depth + tap
+            value = past[m * depth + tap] if tap < depth else ZERO
             if source >= first:
                 value = u[np.int64(source) * channels + channel]
-            else:
-                value = tail[(np.int64(slot) * depth + source - first + depth) * channels + channel]
-            weight = conv[channel * n_taps + tap]
+            weight = taps[m * n_taps + tap]
             total = mul(weight, value) if tap == 0 else fma(weight, value, total)
         return silu(total)
 
-    return convolve
+    return fetch, convolve
 
 
 @cache
@@ -55,30 +73,35 @@ def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, targe
     """
     per_thread, n_heads = size // 32, 2 * n_k_heads + n_v_heads
     channels = n_heads * size
-    convolve = convolution(n_taps, channels)
+    fetch, convolve = convolution(n_taps, channels)
+    n_weights, n_past = per_thread * n_taps, per_thread * (n_taps - 1)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(THREADS)
     def run(u, alpha, beta, tail, conv, bias, decay, eps, segment_of_row, first, slot, w, out_g, out_beta):
         values = cuda.local.array(per_thread, np.float32)
+        taps, past = cuda.local.array(n_weights, np.float32), cuda.local.array(n_past, np.float32)
         go_on()
-        wait_before()
         thread, row = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.blockIdx.y)
         unit = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        segment = segment_of_row[row]
+        begin, place = first[segment], slot[segment]
+        if unit < n_heads:
+            for m in range(per_thread):
+                fetch(tail, conv, row, begin, place, unit * size + 32 * m + thread, m, taps, past)
+        wait_before()
         if unit > n_heads:
             return
         if unit == n_heads:
             for h in range(thread, n_v_heads, 32):
                 at = row * n_v_heads + h
-                out_g[at] = exp(mul(softplus(add(alpha[at], bias[h])), decay[h]))
+                out_g[at] = decay_of(alpha[at], bias[h], decay[h])
                 out_beta[at] = sigmoid(beta[at])
             return
-        segment = segment_of_row[row]
         base = np.int64(row) * channels + unit * size + thread
         total = ZERO
         for m in range(per_thread):
-            channel = unit * size + 32 * m + thread
-            values[m] = convolve(u, tail, conv, row, first[segment], slot[segment], channel)
+            values[m] = convolve(u, row, begin, unit * size + 32 * m + thread, m, taps, past)
             total = fma(values[m], values[m], total)
         if unit < 2 * n_k_heads:
             scale = div(ONE, sqrt(add(sum_row(total), eps)))
@@ -90,19 +113,32 @@ def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, targe
     return run
 
 
-def output_gate(size: int):
-    """Build `gated(o, at, z_value, weight, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:]."""
+def head_gate(size: int):
+    """Build `gated(o, at, z_value, factor, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:].
+
+    `factor` is the norm's weight of that value.
+    """
     per_thread = size // 32
 
     @jit
-    def gated(o, at, z_value, weight, eps, thread, which):
+    def gated(o, at, z_value, factor, eps, thread, which):
         total = ZERO
         for m in range(per_thread):
             x = o[at + 32 * m + thread]
             total = fma(x, x, total)
         scale = scale_from_sum(sum_row(total), size, eps)
-        own = 32 * which + thread
-        return mul(mul(mul(o[at + own], scale), weight[own]), sigmoid(z_value))
+        return mul(mul(mul(o[at + 32 * which + thread], scale), factor), sigmoid(z_value))
+
+    return gated
+
+
+def output_gate(size: int):
+    """Build `gated(o, at, z_value, weight, eps, thread, which)`: as `head_gate`, with the norm's weights of the head."""
+    gate = head_gate(size)
+
+    @jit
+    def gated(o, at, z_value, weight, eps, thread, which):
+        return gate(o, at, z_value, weight[32 * which + thread], eps, thread, which)
 
     return gated
 

@@ -12,6 +12,9 @@ from strata.cuda.found import _checked
 from strata.cuda.launch import Launch, send
 from strata.cuda.seam import SIMULATED
 
+GRAPHS = "graphs"
+"""The purpose to which the driver's memory for graphs is accounted."""
+
 
 class Graph:
     """An instantiated graph of launches."""
@@ -19,11 +22,11 @@ class Graph:
     def __init__(self, device: CudaDevice, launches: Sequence[Launch]) -> None:
         self.device, self.launches = device, tuple(launches)
         self.addresses = tuple(launch.addresses for launch in self.launches)
-        self._executable = None if SIMULATED else capture(device, lambda: send(self.launches))
+        self._executable = None if SIMULATED or device.is_blueprint else capture(device, lambda: send(self.launches))
 
     def replay(self, stream=None) -> None:
         """Send the whole graph to a stream (the device's own by default)."""
-        if SIMULATED:
+        if self._executable is None:
             send(self.launches)
             return
         from cuda.bindings import driver
@@ -35,7 +38,8 @@ class Graph:
         if self._executable is not None:
             from cuda.bindings import driver
 
-            _checked(driver.cuGraphExecDestroy(self._executable))
+            with self.device.measured(GRAPHS):
+                _checked(driver.cuGraphExecDestroy(self._executable))
             self._executable = None
 
 
@@ -49,7 +53,8 @@ def capture(device: CudaDevice, send_all: Callable[[], None]):
         send_all()
     finally:
         graph = _checked(driver.cuStreamEndCapture(handle))
-    executable = _checked(driver.cuGraphInstantiate(graph, 0))
+    with device.measured(GRAPHS):
+        executable = _checked(driver.cuGraphInstantiate(graph, 0))
     _checked(driver.cuGraphDestroy(graph))
     return executable
 

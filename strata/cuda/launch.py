@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.cuda.arguments import cells_of, type_of
 from strata.cuda.device import CudaDevice
 from strata.cuda.found import _checked
 from strata.cuda.seam import SIMULATED
@@ -27,64 +28,42 @@ class Shape:
     shared_bytes: int = 0
 
 
-def _loaded(device: CudaDevice, dispatcher, argument_types: tuple):
-    """Return (compiled kernel, driver function) of a dispatcher for argument types, from the device's table."""
-    key = (dispatcher, argument_types)
-    if key not in device.kernels:
-        from cuda.bindings import driver
-
-        compiled = dispatcher.compile(argument_types)
-        compiled.bind()
-        handle = compiled._codelibrary.get_cufunc().handle
-        if not isinstance(handle, driver.CUfunction):
-            handle = _checked(driver.cuKernelGetFunction(handle))
-        device.kernels[key] = (compiled, handle)
-    return device.kernels[key]
-
-
-def _cells(compiled, arguments: tuple) -> np.ndarray:
-    """Return the kernel's parameters, one 8-byte cell each, in the layout of Numba's kernels."""
-    values: list = []
-    for numba_type, argument in zip(compiled.argument_types, arguments, strict=True):
-        compiled._prepare_args(numba_type, argument, 0, [], values)
-    cells = np.zeros(len(values), np.int64)
-    for i, value in enumerate(values):
-        plain = getattr(value, "value", value)
-        if isinstance(plain, float):
-            cells[i : i + 1].view(np.float32)[0] = plain
-        else:
-            cells[i] = int(plain)
-    return cells
-
-
 class Launch:
     """One prepared launch; `go` sends it to a stream."""
 
     def __init__(self, device: CudaDevice, dispatcher, shape: Shape, arguments: tuple, programmatic: bool = False) -> None:
         self.device, self.dispatcher, self.shape, self.arguments = device, dispatcher, shape, arguments
-        self.programmatic = programmatic and device.target.dependent_launch
+        self.programmatic = False
         if not SIMULATED:
             self._pack()
+        if programmatic:
+            self.follow()
+
+    def follow(self) -> None:
+        """Let the launch start before the kernel ahead of it has ended, where the card can: it must not be a program's first."""
+        self.programmatic = self.device.target.dependent_launch
+        if SIMULATED or not self.programmatic:
+            return
+        from cuda.bindings import driver
+
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        self._config.attrs, self._config.numAttrs = [attribute], 1
 
     def _pack(self) -> None:
         from cuda.bindings import driver
 
-        types = tuple(self.dispatcher.typeof_pyval(a) for a in self.arguments)
-        compiled, self.function = _loaded(self.device, self.dispatcher, types)
-        self._cells = _cells(compiled, self.arguments)
+        self.function = self.device.function_of(self.dispatcher, tuple(type_of(a) for a in self.arguments))
+        self._cells = cells_of(self.arguments)
         self._pointers = self._cells.ctypes.data + 8 * np.arange(self._cells.size, dtype=np.uint64)
-        if self.shape.shared_bytes > PLAIN_SHARED_BYTES:
+        if self.shape.shared_bytes > PLAIN_SHARED_BYTES and not self.device.is_blueprint:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _checked(driver.cuFuncSetAttribute(self.function, attribute, self.shape.shared_bytes))
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *self.shape.grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self.shape.n_threads, 1, 1
         config.sharedMemBytes = self.shape.shared_bytes
-        if self.programmatic:
-            attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            config.attrs, config.numAttrs = [attribute], 1
         self._config = config
 
     @property
@@ -93,7 +72,9 @@ class Launch:
         return tuple(self._cells.tolist()) if not SIMULATED else tuple(id(a) for a in self.arguments)
 
     def go(self, stream=None) -> None:
-        """Send the launch to a stream (the device's own by default)."""
+        """Send the launch to a stream (the device's own by default); nothing where the device is a blueprint."""
+        if self.device.is_blueprint:
+            return
         stream = stream or self.device.stream
         if SIMULATED:
             shape = self.shape

@@ -83,17 +83,21 @@ class Placer:
     def __init__(self, device: CudaDevice, purpose: str) -> None:
         self.device, self.purpose = device, purpose
 
+    def raw(self, tensor: Tensor):
+        """A tensor's packed bytes."""
+        return self.device.upload(self.purpose, tensor.raw)
+
     def matrix(self, tensor: Tensor) -> Packed | FloatMatrix:
         """A matrix [n_out, n_in], or a bank of experts' matrices."""
         shape = tensor.shape if len(tensor.shape) > 1 else (1, *tensor.shape)
-        raw = self.device.upload(self.purpose, tensor.raw)
+        raw = self.raw(tensor)
         if not tensor.is_quantised:
             return FloatMatrix(raw, tensor.type_name, shape[-2], shape[-1])
         return Packed(raw, by_name(tensor.type_name).type_id, shape[-2], shape[-1], tensor.row_bytes * shape[-2])
 
     def table(self, tensor: Tensor) -> Table:
         """A table of rows that are looked up."""
-        return Table(self.device.upload(self.purpose, tensor.raw), tensor.type_name, tensor.row_bytes, tensor.columns)
+        return Table(self.raw(tensor), tensor.type_name, tensor.row_bytes, tensor.columns)
 
     def vector(self, tensor: Tensor):
         """Small floats, widened and flat."""
@@ -131,10 +135,13 @@ class Placer:
         return Part({"table": self.table(table), "key": self.matrix(w.key), "value": self.matrix(w.value)} | vectors | numbers)
 
 
-def place_stage(device: CudaDevice, weights: Weights, config: ModelConfig, first: int, last: int) -> CardStage:
-    """Upload the weights of layers first..last-1, with the embedding and head where they belong."""
+def place_stage(device: CudaDevice, weights: Weights, config: ModelConfig, first: int, last: int, placer_type=Placer) -> CardStage:
+    """Upload the weights of layers first..last-1, with the embedding and head where they belong.
+
+    `placer_type` stands for Placer where weights come from elsewhere than a file.
+    """
     name = f"layers {first}-{last - 1}"
-    placer, is_last = Placer(device, f"weights of {name}"), last == config.n_layers
+    placer, is_last = placer_type(device, f"weights of {name}"), last == config.n_layers
     return CardStage(
         name,
         tuple(_layer(placer, layer, weights, config) for layer in weights.layers[first:last]),

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_rows, float_short_rows, float_tiles, rows
+from strata.cuda import coding, float_chunks, float_rows, float_short_rows, rows
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import CHUNK, WINDOW, Tile, layout_of
+from strata.cuda.tiles import CHUNK, WINDOW, Tile, chunk_tile, experts_tile, layout_of
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
@@ -112,7 +112,8 @@ def _int32s(*values: int) -> tuple:
     return tuple(np.int32(value) for value in values)
 
 
-def _arguments(weights: Packed, x: Coded) -> tuple:
+def activations(weights: Packed, x: Coded) -> tuple:
+    """Return codes (in the order that the format reads), scales and sums of coded rows for a matrix."""
     if weights.n_in != x.n:
         raise DeviceError(f"a product of {weights.n_in} columns", f"the activations have {x.n}", "give rows of that width")
     codes = x.turned if reader_of(FORMATS[weights.type_id]).turned else x.codes
@@ -134,12 +135,14 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
     """out float32 [n_rows * n_out] = the first n_rows rows of x times the matrix."""
     if n_rows <= rows.MOST_ROWS:
         turns = rows.turns_of(weights.n_out)
-        grid, n_shared = rows.grid_of(weights.n_out, 1, turns), rows.shared_bytes(weights.type_id, n_rows, weights.n_groups)
-        kernel = rows.dense_rows(weights.type_id, n_rows, device.target)
+        grid = rows.grid_of(weights.n_out, 1, turns)
+        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0])
+        n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
+        kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
-        return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
+        return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *activations(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
-        return dense_tiled(device, weights, x, n_rows, out, CHUNK, programmatic)
+        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.target), programmatic)
     return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
 
 
@@ -151,7 +154,7 @@ def dense_tiled(
     shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
     sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, n_rows)
     kernel = dense_tiles(weights.type_id, tile, device.target)
-    return Launch(device, kernel, shape, (weights.raw, *sizes, *_arguments(weights, x), out), programmatic)
+    return Launch(device, kernel, shape, (weights.raw, *sizes, *activations(weights, x), out), programmatic)
 
 
 def _expert_sizes(weights: Packed) -> tuple:
@@ -168,7 +171,7 @@ def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, pro
     sizes = (np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns))
     arguments = (weights.raw, *sizes, lists.n_listed, lists.experts, lists.starts, lists.entry_rows)
     kernel = rows.expert_rows(weights.type_id, device.target)
-    return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
+    return Launch(device, kernel, shape, (*arguments, *activations(weights, x), out), programmatic)
 
 
 def plan(device: CudaDevice, lists: Lists, programmatic: bool = False) -> Launch:
@@ -177,42 +180,69 @@ def plan(device: CudaDevice, lists: Lists, programmatic: bool = False) -> Launch
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
 
 
-def listed_tiled(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False) -> Launch:
-    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists."""
-    grid = (-(-weights.n_out // CHUNK.n_outputs), lists.most_tiles)
-    shape = Shape(grid, CHUNK.n_threads, layout_of(weights.type_id, CHUNK).shared_bytes)
+def listed_tiled(
+    device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False, tile: Tile | None = None
+) -> Launch:
+    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for tiles of CHUNK.n_rows rows."""
+    tile = tile or experts_tile(device.target)
+    grid = (-(-weights.n_out // tile.n_outputs), lists.most_tiles)
+    shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
     arguments = (
         weights.raw, *_expert_sizes(weights), lists.n_tiles, lists.tile_listed, lists.tile_first, lists.experts, lists.starts,
         lists.entry_rows,
     )
-    kernel = expert_tiles(weights.type_id, CHUNK, device.target)
-    return Launch(device, kernel, shape, (*arguments, *_arguments(weights, x), out), programmatic)
+    kernel = expert_tiles(weights.type_id, tile, device.target)
+    return Launch(device, kernel, shape, (*arguments, *activations(weights, x), out), programmatic)
 
 
-def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out) -> tuple:
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A second float matrix of the same type and input as a product's own: raw weights, outputs, and where its product goes."""
+
+    weights: Any
+    n_out: int
+    out: Any
+
+
+def takes_other(n_in: int, n_rows: int) -> bool:
+    """Whether one launch of `floats` takes two matrices."""
+    return n_rows <= float_rows.MOST_ROWS and not _is_short(n_in, n_rows)
+
+
+def _is_short(n_in: int, n_rows: int) -> bool:
+    return n_in < float_rows.LONG_ROW and n_rows <= float_short_rows.MOST_ROWS
+
+
+def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Other) -> tuple:
     """Return kernel, shape and arguments of a float product with few rows."""
-    if n_in < float_rows.LONG_ROW and n_rows <= float_short_rows.MOST_ROWS:
+    if _is_short(n_in, n_rows):
         per_block, pitch = float_short_rows.outputs_per_block(n_out), float_short_rows.row_pitch(type_name, n_in)
         shape = Shape((-(-n_out // per_block), 1), 32 * float_short_rows.N_WARPS, per_block * pitch)
         kernel = float_short_rows.short_rows(type_name, n_rows, device.target)
         return kernel, shape, (weights, *_int32s(n_in, n_out, per_block, pitch), x, out)
     cut = float_rows.shape_of(type_name, n_in, n_rows)
     kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)
-    shape = Shape((-(-n_out // cut.n_outputs), 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)
-    return kernel, shape, (weights, *_int32s(n_in, n_out, cut.pitch), x, out)
+    n_blocks = -(-n_out // cut.n_outputs) + -(-other.n_out // cut.n_outputs)
+    shape = Shape((n_blocks, 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)
+    return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out, cut.pitch), x, out, other.out)
 
 
 def floats(
-    device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False
+    device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False,
+    other: Other | None = None, kind: str | None = None,
 ) -> Launch:
-    """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size])."""
+    """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size]).
+
+    With `other` (where `takes_other`) the same for a second matrix.  `kind` (None: the quickest) is one of float_chunks.KINDS
+    for more rows than a window has.
+    """
     if n_in % 4:
         raise DeviceError(f"a float product of {n_in} columns", "kernels read four at a time", "use a multiple of 4")
-    sizes = _int32s(n_in, n_out)
+    if other is not None and not takes_other(n_in, n_rows):
+        raise DeviceError(f"two float products of {n_in} columns, {n_rows} rows", "a launch takes one", "ask takes_other first")
+    sizes, nothing = _int32s(n_in, n_out), Other(weights, 0, out)
     if n_rows <= float_rows.MOST_ROWS:
-        return Launch(device, *_few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out), programmatic)
-    kernel = float_tiles.float_tiles(type_name, device.target)
-    grid = (-(-n_out // float_tiles.OUTPUTS_PER_BLOCK), -(-n_rows // float_tiles.SIDE))
-    values = weights[: 4 * n_in * n_out].view(np.float32) if type_name == "F32" else weights
-    shape = Shape(grid, float_tiles.THREADS, float_tiles.SHARED_BYTES)
-    return Launch(device, kernel, shape, (values, *sizes, np.int32(n_rows), x, out), programmatic)
+        return Launch(device, *_few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other or nothing), programmatic)
+    kind = kind or float_chunks.kind_of(device.card.capability, n_in, n_out, n_rows)
+    kernel, shape = float_chunks.kernel_and_shape(device, kind, type_name, n_in, n_out, n_rows)
+    return Launch(device, kernel, shape, (weights, *sizes, np.int32(n_rows), x, out), programmatic)

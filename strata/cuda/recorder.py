@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from strata.cuda import products
-from strata.cuda.activation import launch_activation
 from strata.cuda.attention import MOST_SIDE_BY_SIDE_ROWS, SPLIT, AttentionOutput, SplitScratch, launch_attention
+from strata.cuda.chunk_scan import launch_any_scan
 from strata.cuda.combine import Combined
+from strata.cuda.float_chunks import kind_of
 from strata.cuda.gdn import launch_prepare
 from strata.cuda.heads import IndexerInputs, launch_heads
 from strata.cuda.indexer import launch_scores
@@ -22,11 +23,12 @@ from strata.cuda.lookup import launch_lookup
 from strata.cuda.ngrams import launch_convolve_add, launch_gate, launch_hash, launch_keep
 from strata.cuda.placed import FloatMatrix, Part
 from strata.cuda.products import Coded
+from strata.cuda.projections import Projection, launch_projections
 from strata.cuda.read_mix import fits, launch_read_mix
-from strata.cuda.routing import launch_route_and_group
-from strata.cuda.scan import launch_scan
+from strata.cuda.record_moe import MoeRecorder
 from strata.cuda.selection import launch_selection
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
+from strata.cuda.window_scan import launch_window_scan
 from strata.cuda.workspace import PLACES, Lane, Workspace
 
 RAW_FORMAT = "f16"
@@ -52,6 +54,7 @@ class Recorder:
         self.residual = self.work.get("residual", self.n * self.config.residual_width)
         self.logits = None
         self._due: tuple | None = None
+        self._experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add)
 
     # ---- blocks
 
@@ -70,7 +73,7 @@ class Recorder:
         self._add(launch_lookup(self.device, w.table.type_name, w.table.raw, w.table.row_bytes, rows, n * c.n_ple_heads, w.table.columns, 1, embedded))
         x = Mixed(embedded, self.work.coded("ngram codes", n, c.ple_width))
         self._add(products.code(self.device, embedded, x.coded, n))
-        key, value = self._times(w.key, x, "ngram key"), self._times(w.value, x, "ngram value")
+        key, value = self._together(x, (w.key, "ngram key"), (w.value, "ngram value"))
         gated = self.work.get("ngram gated", n * c.residual_width)
         conv_rows = self._kept_until_commit("ngram conv rows", c.residual_width, 0)
         self._add(launch_gate(self.device, c, n, residual, key, value, w.norm_key, w.norm_query, w.norm_conv, gated, conv_rows))
@@ -82,15 +85,17 @@ class Recorder:
         normed = self.work.get("normed", self.n * self.config.residual_width)
         due, self._due = self._due or {}, None
         self._add(launch_write_normalise(self.device, self.config, residual, self.n, norm=mixer.norm, normed=normed, **due))
-        mixed = self._mix(mixer, normed, self.n, "mixed")
-        inject = None if mixer.inject is None else self._floats(mixer.inject, normed, self.n, f"inject {point}")
-        return mixed, inject
+        inject = None if mixer.inject is None else self.work.get(f"inject {point}", self.n * mixer.inject.n_out)
+        return self._mix(mixer, normed, self.n, "mixed", inject), inject
 
-    def _mix(self, mixer: Part, normed, n_rows: int, name: str) -> Mixed:
+    def _mix(self, mixer: Part, normed, n_rows: int, name: str, inject=None) -> Mixed:
         c, up = self.config, mixer.up
-        low = self._floats(mixer.down, normed, n_rows, f"{name} low")
+        low = self.work.get(f"{name} low", n_rows * mixer.down.n_out)
+        asked = [Projection(mixer.down, low)] + ([] if inject is None else [Projection(mixer.inject, inject)])
+        self._add(launch_projections(self.device, asked, normed, None, n_rows))
         mixed = Mixed(self.work.get(name, n_rows * c.hidden), self.work.coded(f"{name} codes", n_rows, c.hidden))
-        if fits(c, up.n_in, up.type_name):
+        in_tiles = n_rows > PLACES and kind_of(self.device.card.capability, up.n_in, up.n_out, n_rows) == "short tiles"
+        if fits(c, up.n_in, up.type_name) and not in_tiles:
             self._add(launch_read_mix(self.device, c, up.type_name, low, up.raw, up.n_in, normed, n_rows, mixed.values, mixed.coded))
             return mixed
         self._add(launch_low_rank_gate(self.device, low, n_rows, up.n_in, c.n_streams))
@@ -105,26 +110,36 @@ class Recorder:
         c, w, s, n = self.config, self.placed.of(layer).gdn, self.sessions, self.n
         number = s.gdn_layers.index(layer)
         inputs = self._kept_until_commit("gdn w", c.ssm_channels, number)
-        u = self._times(w.qkv, mixed, "gdn u", self._kept_until_commit("gdn u", c.ssm_channels, number))
+        u = self._kept_until_commit("gdn u", c.ssm_channels, number)
         g, beta = (self._kept_until_commit(f"gdn {name}", c.n_ssm_v_heads, number) for name in ("g", "beta"))
-        z = self._times(w.gate, mixed, "gdn z")
-        alpha, logits = self._times(w.alpha, mixed, "gdn alpha"), self._times(w.beta, mixed, "gdn beta logits")
-        self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, s.tail_of(layer), w.conv, w.dt_bias, w.decay, inputs, g, beta))
-        o, gated = (self.work.get(f"gdn {name}", n * c.ssm_inner) for name in ("o", "gated"))
-        coded = self.work.coded("gdn codes", n, c.ssm_inner)
+        u, z, alpha, logits = self._together(
+            mixed, (w.qkv, "gdn u", u), (w.gate, "gdn z"), (w.alpha, "gdn alpha"), (w.beta, "gdn beta logits")
+        )
+        gated, coded = self.work.get("gdn gated", n * c.ssm_inner), self.work.coded("gdn codes", n, c.ssm_inner)
         read_scale = np.float32(1) / np.sqrt(np.float32(c.ssm_state))
-        self._add(launch_scan(
-            self.device, c, self.tables, self.keep, inputs, g, beta, u, s.memory_of(layer), s.tail_of(layer), s.n_slots, read_scale,
-            o, z, w.norm, gated, coded,
-        ))
+        tail, memory = s.tail_of(layer), s.memory_of(layer)
+        if n <= PLACES:
+            counters = self.work.constant("gdn counters", np.zeros(PLACES * c.n_ssm_qk_heads, np.int32))
+            self._add(launch_window_scan(
+                self.device, c, self.tables, self.keep, u, alpha, logits, tail, w.conv, w.dt_bias, w.decay, memory, read_scale, z, w.norm,
+                counters, inputs, g, beta, gated, coded,
+            ))
+        else:
+            o = self.work.get("gdn o", n * c.ssm_inner)
+            self._add(launch_prepare(self.device, c, self.tables, u, alpha, logits, tail, w.conv, w.dt_bias, w.decay, inputs, g, beta))
+            self._add(launch_any_scan(
+                self.device, c, self.tables, self.keep, inputs, g, beta, u, memory, tail, s.n_slots, read_scale, o, z, w.norm, gated, coded
+            ))
         return self._times(w.output, Mixed(gated, coded), "block output")
 
     def qsa(self, layer: int, mixed: Mixed):
         c, w, n, cells = self.config, self.placed.of(layer).qsa, self.n, self.sessions.cells[layer]
-        projected, k, v = (self._times(m, mixed, f"qsa {name}") for m, name in ((w.q, "q"), (w.k, "k"), (w.v, "v")))
         x = w.indexer
+        projected, k, v, indexer_q, indexer_k = self._together(
+            mixed, (w.q, "qsa q"), (w.k, "qsa k"), (w.v, "qsa v"), (x.q, "indexer q"), (x.k, "indexer k")
+        )
         asked = self.work.get("indexer queries", n * c.indexer_width)
-        inputs = IndexerInputs(self._times(x.q, mixed, "indexer q"), self._times(x.k, mixed, "indexer k"), x.q_norm, x.k_norm, asked)
+        inputs = IndexerInputs(indexer_q, indexer_k, x.q_norm, x.k_norm, asked)
         queries = self.work.get("queries", n * c.attention_width)
         self._add(launch_heads(self.device, c, self.tables, self.kv, RAW_FORMAT, projected, k, v, w.q_norm, w.k_norm, self.table, queries, cells, inputs))
         chosen, counts = self._select(cells, asked)
@@ -158,41 +173,7 @@ class Recorder:
         return SplitScratch(most, self.work.get("tops", heads), self.work.get("totals", heads), self.work.get("triples", heads * c.head_dim))
 
     def moe(self, layer: int, mixed: Mixed) -> Combined:
-        c, w, n, work = self.config, self.placed.of(layer).moe, self.n, self.work
-        n_entries = n * c.n_used
-        logits = self._times(w.router, mixed, "router")
-        ids, entry_of = work.get("ids", n_entries, np.int32), work.get("entry of", n_entries, np.int32)
-        weights = work.get("router weights", n_entries)
-        first, count = (work.get(f"expert {name}", c.n_experts, np.int32) for name in ("first", "count"))
-        lists = work.lists("lists", c.n_experts, n_entries)
-        self._add(launch_route_and_group(self.device, c, logits, n, ids, weights, lists, entry_of, first, count))
-        own = products.Lists(
-            lists.n_listed, lists.experts, lists.starts, work.constant(f"own rows {n_entries}", np.arange(n_entries, dtype=np.int32)),
-            lists.n_tiles, lists.tile_listed, lists.tile_first, lists.most_experts, lists.most_entries,
-        )
-        if n > PLACES:
-            self._add(products.plan(self.device, lists))
-        hidden = self._ffn(w.gate, w.up, mixed.coded, n_entries, "experts", lists)
-        outputs = self._listed(w.down, hidden, own, work.get("expert outputs", n_entries * c.hidden))
-        shared_hidden = self._ffn(w.shared_gate, w.shared_up, mixed.coded, n, "shared", None)
-        shared = self._dense(w.shared_down, shared_hidden, "shared output")
-        return Combined(c.n_used, outputs, entry_of, weights, shared, self._times(w.shared_router, mixed, "shared gate"))
-
-    def _ffn(self, gate, up, coded: Coded, n_entries: int, name: str, lists) -> Coded:
-        hidden, other = (self.work.get(f"{name} {part}", n_entries * gate.n_out) for part in ("gate", "up"))
-        for matrix, out in ((gate, hidden), (up, other)):
-            if lists is None:
-                self._add(products.dense(self.device, matrix, coded, self.n, out))
-            else:
-                self._listed(matrix, coded, lists, out)
-        into = self.work.coded(f"{name} codes", n_entries, gate.n_out)
-        self._add(launch_activation(self.device, hidden, other, n_entries, gate.n_out, hidden, into))
-        return into
-
-    def _listed(self, matrix, coded: Coded, lists, out):
-        launch = products.listed if self.n <= PLACES else products.listed_tiled
-        self._add(launch(self.device, matrix, coded, lists, out))
-        return out
+        return self._experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded)
 
     def head(self, residual):
         """Logits [n_logits, vocabulary] of the chosen rows."""
@@ -217,6 +198,12 @@ class Recorder:
     def _times(self, matrix, x: Mixed, name: str, out=None):
         out = self.work.get(name, self.n * matrix.n_out) if out is None else out
         return self._product(matrix, x, self.n, out)
+
+    def _together(self, x: Mixed, *asked) -> list:
+        """Return the products of x with matrices, asked for as (matrix, name) or (matrix, name, where they go)."""
+        made = [Projection(matrix, self.work.get(name, self.n * matrix.n_out) if not out else out[0]) for matrix, name, *out in asked]
+        self._add(launch_projections(self.device, made, x.values, x.coded, self.n))
+        return [one.out for one in made]
 
     def _product(self, matrix, x: Mixed, n_rows: int, out):
         if isinstance(matrix, FloatMatrix):
@@ -245,4 +232,8 @@ class Recorder:
         return whole[number * each : (number + 1) * each]
 
     def _add(self, launches) -> None:
-        self.launches += [launches] if isinstance(launches, Launch) else launches
+        """Append launches.  A decode window's start early, but for the first: copies of tokens and rows are no kernels."""
+        for launch in [launches] if isinstance(launches, Launch) else launches:
+            if self.launches and self.n <= PLACES:
+                launch.follow()
+            self.launches.append(launch)

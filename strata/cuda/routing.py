@@ -1,7 +1,6 @@
 """Routing on a card: the best K experts of each row, their weights, and the entries grouped by expert.
 
-Orders of host/experts.py.  A warp ranks a row: each thread owns consecutive experts, and per rank the largest key wins, the
-lower expert among equals; w_j = exp(l_j - l_0) / sum, the sum a chain in rank order.
+Orders of host/experts.py.  A warp ranks a row (ranking.py).
 
 Entries (row, rank) are grouped by expert in first-appearance order, from counts alone, so that no timing enters: an entry's
 place is the number of entries whose expert appeared earlier, plus the earlier entries of its own expert.  Windows of few
@@ -19,85 +18,39 @@ from numba import cuda
 
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.on_cuda import exp, key
 from strata.cuda.products import Lists
-from strata.cuda.seam import Target, add, div, jit, kernel, launch_dependents, shuffle_float, shuffle_int, sub, wait_for_dependency
+from strata.cuda.ranking import NOBODY, SCRATCH, ranking
+from strata.cuda.seam import Target, jit, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.shapes import require
-from strata.cuda.warps import ballot, count_bits, integers, lower_lanes, lowest_lane, smallest_int, sum_int
+from strata.cuda.warps import ballot, count_bits, lower_lanes, smallest_int, sum_int
 from strata.model.config import ModelConfig
 
-ZERO = np.float32(0.0)
-LOWEST = np.int32(-0x80000000)
-NOBODY = np.int32(0x7FFFFFFF)
 MOST_TOGETHER = 1024
 """Entries that one block routes and groups."""
+MOST_ROWS_TOGETHER = 8
+"""Rows that are routed so at most: such a kernel is made for one number of rows, and prompts have many lengths."""
 WARPS = 8
 THREADS = 32 * WARPS
 LARGEST_LIST = 1024
 """Experts that the kernels take."""
 
 
-def ranking(n_experts: int, n_used: int, target: Target):
-    """Build `rank_row(logits, ids, weights, row, thread, keys)`: a warp ranks a row and weighs its choice."""
-    per_thread, largest = (n_experts + 31) // 32, integers(target).largest
-
-    @jit
-    def best_of(keys, thread):
-        """This thread's best expert that is still free: (key, index in keys)."""
-        best, at = keys[0], np.int32(0)
-        for i in range(1, per_thread):
-            if keys[i] > best:
-                best, at = keys[i], np.int32(i)
-        return best, at
-
-    @jit
-    def rank_row(logits, ids, weights, row, thread, keys):
-        base = np.int64(row) * n_experts
-        for i in range(per_thread):
-            e = thread * per_thread + i
-            # Keys in 64 bits, so that a taken or missing expert is below every key.
-            keys[i] = np.int64(key(logits[base + e])) if e < n_experts else np.int64(LOWEST) - 1
-        best, at = best_of(keys, thread)
-        chosen = np.int32(0)
-        for rank in range(n_used):
-            # The largest key, then the lowest thread that has it: its experts come first.
-            has_free = best >= np.int64(LOWEST)
-            top = largest(np.int32(best) if has_free else LOWEST)
-            winner = lowest_lane(ballot(has_free and np.int32(best) == top))
-            expert = shuffle_int(np.int32(thread * per_thread + at), winner)
-            if thread == rank:
-                chosen = expert
-            if thread == winner:
-                for i in range(per_thread):
-                    if i == at:
-                        keys[i] = np.int64(LOWEST) - 1
-                best, at = best_of(keys, thread)
-        logit = logits[base + chosen]
-        mine = exp(sub(logit, shuffle_float(logit, np.int32(0))))
-        total = ZERO
-        for rank in range(n_used):
-            total = add(total, shuffle_float(mine, np.int32(rank)))
-        if thread < n_used:
-            ids[row * n_used + thread] = chosen
-            weights[row * n_used + thread] = div(mine, total)
-
-    return rank_row, per_thread
-
-
 @cache
 def route_kernel(n_experts: int, n_used: int, target: Target):
     """Return kernel(logits, n_rows, ids, weights): a warp per row, WARPS rows a block."""
     rank_row, per_thread = ranking(n_experts, n_used, target)
+    n_scratch = SCRATCH * WARPS
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(THREADS)
     def run(logits, n_rows, ids, weights):
-        keys = cuda.local.array(per_thread, np.int64)
+        keys, scratch = cuda.local.array(per_thread, np.int32), cuda.shared.array(n_scratch, np.int32)
         go_on()
         wait_before()
-        row = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        warp = np.int32(cuda.threadIdx.x) >> 5
+        row = np.int32(cuda.blockIdx.x) * WARPS + warp
         if row < n_rows:
-            rank_row(logits, ids, weights, row, np.int32(cuda.threadIdx.x) & 31, keys)
+            rank_row(logits, ids, weights, row, np.int32(cuda.threadIdx.x) & 31, keys, scratch, SCRATCH * warp)
 
     return run
 
@@ -109,6 +62,7 @@ def together_kernel(n_experts: int, n_used: int, n_rows: int, target: Target):
     n_entries = n_rows * n_used
     n_threads = threads_together(n_rows, n_used)
     n_warps = n_threads // 32
+    n_scratch = SCRATCH * n_warps
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @jit
@@ -126,12 +80,12 @@ def together_kernel(n_experts: int, n_used: int, n_rows: int, target: Target):
     def run(logits, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts):
         own = cuda.shared.array(n_entries, np.int32)
         first_of = cuda.shared.array(n_entries, np.int32)
-        keys = cuda.local.array(per_thread, np.int64)
+        keys, scratch = cuda.local.array(per_thread, np.int32), cuda.shared.array(n_scratch, np.int32)
         go_on()
         wait_before()
         thread = np.int32(cuda.threadIdx.x)
         for row in range(thread >> 5, n_rows, n_warps):
-            rank_row(logits, ids, weights, row, thread & 31, keys)
+            rank_row(logits, ids, weights, row, thread & 31, keys, scratch, SCRATCH * (thread >> 5))
         cuda.syncthreads()
         entry = thread
         if entry < n_entries:
@@ -242,7 +196,7 @@ def launch_route_and_group(
     require(n_used <= 32 and n_used <= n_experts <= LARGEST_LIST, f"{n_used} of {n_experts} experts", f"32 of {LARGEST_LIST} fit")
     require(n_entries <= lists.most_entries, f"{n_entries} entries", f"the lists were made for {lists.most_entries}", "make longer lists")
     listed = (lists.experts, lists.starts, lists.entry_rows, entry_of, lists.n_listed, np.int32(lists.most_experts + 1))
-    if n_entries <= MOST_TOGETHER:
+    if n_rows <= MOST_ROWS_TOGETHER and n_entries <= MOST_TOGETHER:
         run = together_kernel(n_experts, n_used, n_rows, target)
         shape = Shape((1, 1), threads_together(n_rows, n_used))
         return (Launch(device, run, shape, (logits, ids, weights, *listed), programmatic),)

@@ -40,6 +40,11 @@ MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4}
 MOST_TURNS = 8
 LEAST_BLOCKS = 1024
 """Blocks of a launch below which a block takes fewer turns."""
+DEEP_STAGES, DEEP_BLOCKS, DEEP_BYTES = 13, 264, 100_000
+"""Launches of at most DEEP_BLOCKS blocks, two for each multiprocessor of a large card, keep DEEP_STAGES stages where a block fits
+into DEEP_BYTES of shared memory: most of a row is then on its way before the previous kernel has ended."""
+GO_EARLY = True
+"""Whether blocks of the next kernel may start, to fetch weights, as soon as all of a dense product's have started."""
 
 
 def turns_of(n_out: int, n_experts: int = 1) -> int:
@@ -52,21 +57,27 @@ def grid_of(n_out: int, n_experts: int, n_turns: int) -> tuple[int, int]:
     return -(-n_out // (ROWS_PER_TURN * n_turns)), n_experts
 
 
-def shared_bytes(type_id: int, n_rows: int, n_groups: int) -> int:
+def shared_bytes(type_id: int, n_rows: int, n_groups: int, stages: int = STAGES) -> int:
     """Return the dynamic shared memory of a block, in bytes."""
-    return activation_bytes(n_rows, n_groups) + WARPS * STAGES * ROWS_PER_WARP * staging_of(FORMATS[type_id]).pitch
+    return activation_bytes(n_rows, n_groups) + WARPS * stages * ROWS_PER_WARP * staging_of(FORMATS[type_id]).pitch
 
 
-def _warp_products(form: WeightFormat, n_rows: int, target: Target):
+def stages_of(type_id: int, n_rows: int, n_groups: int, n_blocks: int) -> int:
+    """Return how many stages a dense product's blocks keep: few blocks must have more of their weights on the way."""
+    deep = shared_bytes(type_id, n_rows, n_groups, DEEP_STAGES) <= DEEP_BYTES
+    return DEEP_STAGES if deep and n_blocks <= DEEP_BLOCKS else STAGES
+
+
+def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):
     """Build `begin(...)`, which sends the first stages on their way, and `multiply(...)`, which computes all turns."""
     reader, staging = reader_of(form), staging_of(form)
     step = group_step(reader, form.split_scales, form.has_offset, n_rows)
-    move = copies(target, STAGES - 2)
+    move = copies(target, stages - 2)
     fetch, commit, wait = weight_fetcher(staging, 8, target), move.commit, move.wait
     units, unit_bytes, stage_bytes = staging.units, staging.unit_bytes, staging.stage_bytes
     groups_per_block, block_bytes, per_stage = staging.groups_per_block, form.block_bytes, 8 * staging.units
     slot_bytes = ROWS_PER_WARP * staging.pitch
-    last_slot = (STAGES - 1) * slot_bytes
+    last_slot = (stages - 1) * slot_bytes
 
     @jit
     def fetch_at(slot, weights, start, moved, row_bytes, lane):
@@ -77,9 +88,9 @@ def _warp_products(form: WeightFormat, n_rows: int, target: Target):
 
     @jit
     def begin(mine, weights, start, last_start, row_bytes, all_bytes, n_turns, lane):
-        """Send stages 0 .. STAGES-2; return where the next one begins: (row start, turn, bytes behind the start)."""
+        """Send stages 0 .. stages - 2; return where the next one begins: (row start, turn, bytes behind the start)."""
         turn, moved = np.int32(0), np.int32(0)
-        for ahead in range(STAGES - 1):
+        for ahead in range(stages - 1):
             if turn < n_turns:
                 fetch_at(mine + ahead * slot_bytes, weights, start, moved, row_bytes, lane)
                 moved = np.int32(moved + stage_bytes)
@@ -135,27 +146,25 @@ def _warp_products(form: WeightFormat, n_rows: int, target: Target):
     return begin, multiply
 
 
-@cache
-def dense_rows(type_id: int, n_rows: int, target: Target):
-    """Return the kernel for one matrix and exactly n_rows (1 .. MOST_ROWS) activation rows.
+def dense_block(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):
+    """Build `compute(block, weights, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)`: one block of one matrix.
 
-    kernel(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out); weights are fetched before the previous
-    kernel's results are waited for.
+    `block` counts the matrix's blocks, `weights` is its address.  Exactly n_rows (1 .. MOST_ROWS) activation rows; weights are
+    fetched before the previous kernel's results are waited for.
     """
-    form = FORMATS[type_id]
-    begin, multiply = _warp_products(form, n_rows, target)
+    begin, multiply = _warp_products(form, n_rows, target, stages)
     move, stage_row = copies(target, 0), row_stager(THREADS, target)
     commit, wait_all = move.commit, move.wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     staging = staging_of(form)
     pitch, per_stage, stage_bytes = staging.pitch, 8 * staging.units, staging.stage_bytes
 
-    @kernel(THREADS, MIN_BLOCKS[n_rows])
-    def run(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
-        shared, weights = shared_address(cuda.shared.array(0, types.uint8)), global_address(raw)
+    @jit
+    def compute(block, weights, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
+        shared = shared_address(cuda.shared.array(0, types.uint8))
         thread = np.int32(cuda.threadIdx.x)
         lane, in_warp, warp = thread & 7, (thread >> 3) & 3, thread >> 5
-        first = np.int32(cuda.blockIdx.x) * np.int32(n_turns * ROWS_PER_TURN)
+        first = np.int32(block) * np.int32(n_turns * ROWS_PER_TURN)
         own_turns = min(np.int32(n_turns), np.int32((n_out - first + ROWS_PER_TURN - 1) // ROWS_PER_TURN))
         n = np.int32(first + ROWS_PER_WARP * warp + in_warp)
         last_start = np.int64(n_out - 1) * row_bytes
@@ -164,8 +173,10 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
         n_units = np.int32((n_groups + 7) >> 3)
         codes_pitch, marks_pitch = np.int64(n_units * 256), np.int64(n_units * 64)
         marks = shared + n_rows * codes_pitch
-        mine = marks + (n_rows * marks_pitch + (warp * STAGES * ROWS_PER_WARP + in_warp) * pitch)
+        mine = marks + (n_rows * marks_pitch + (warp * stages * ROWS_PER_WARP + in_warp) * pitch)
         fetched = begin(mine, weights, start, last_start, row_bytes, all_bytes, own_turns, lane)
+        if GO_EARLY:
+            go_on()
         wait_before()
         lanes = cuda.local.array(n_rows, np.float32)
         codes_place, scales_place, sums_place = global_address(codes), global_address(scales), global_address(sums)
@@ -179,7 +190,23 @@ def dense_rows(type_id: int, n_rows: int, target: Target):
             mine, weights, start, last_start, fetched, row_bytes, all_bytes, n_groups, own_turns, lane, shared, marks,
             codes_pitch, marks_pitch, n, n_out, np.int32(0), np.int32(n_rows), lanes, out,
         )
-        go_on()
+        if not GO_EARLY:
+            go_on()
+
+    return compute
+
+
+@cache
+def dense_rows(type_id: int, n_rows: int, stages: int, target: Target):
+    """Return the kernel for one matrix and exactly n_rows (1 .. MOST_ROWS) activation rows, with stages of weights in flight.
+
+    kernel(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out).
+    """
+    compute = dense_block(FORMATS[type_id], n_rows, target, stages)
+
+    @kernel(THREADS, MIN_BLOCKS[n_rows] if stages == STAGES else 1)
+    def run(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
+        compute(cuda.blockIdx.x, global_address(raw), row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)
 
     return run
 

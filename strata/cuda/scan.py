@@ -3,7 +3,8 @@
 The order of host/gdn.py.  Eight threads hold four columns of a head's memory M [S, S] in registers: thread l of the eight is
 lane l and has rows l, l + 8, l + 16, ...  Per token, k.M and q.M are chains in the lane and then the eight-lane tree by
 exchanges; delta, update and read as on the host; entries below 2^-100 become +0.  k and q of the next token travel to shared
-memory while this one is computed, v and the gates to registers.
+memory while this one is computed, v and the gates to registers.  The memory is fetched before the previous kernel has ended: no
+other kernel of a window writes it, and what writes it between windows is waited for by a window's first kernel.
 
 A block has one head, or one of its `n_parts` parts: columns never meet, so the split changes no bit.  blockIdx.y is a segment
 of a layer (a replay does all layers at once); one without rows leaves at once.  The block also moves
@@ -23,7 +24,7 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.device import CudaDevice
-from strata.cuda.gdn import check, launch_gate_norm, output_gate
+from strata.cuda.gdn import check, output_gate
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Coded
@@ -40,8 +41,6 @@ COLUMNS = 4
 """Columns of the memory per thread."""
 PAD = 4
 """Floats between two lanes' parts of k or q in shared memory: eight 16-byte reads meet no bank twice."""
-MOST_FINISHED_ROWS = 64
-"""Windows up to this many rows finish their output in the scan; wider ones split heads in two for speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,6 @@ def scan_kernel(shape: ScanShape, target: Target):
         state, products = cuda.local.array(n_state, np.float32), cuda.local.array(COLUMNS, np.float32)
         next_k, next_q = cuda.local.array(n_loads, np.float32), cuda.local.array(n_loads, np.float32)
         go_on()
-        wait_before()
         segment, layer = np.int32(cuda.blockIdx.y) % n_segments, np.int64(np.int32(cuda.blockIdx.y) // n_segments)
         n = count[segment]
         if n == 0:
@@ -207,6 +205,7 @@ def scan_kernel(shape: ScanShape, target: Target):
         place_of_slot = layer * n_slots + slot[segment]
         home = ((place_of_slot * n_v_heads + h) * size + lane) * size + column
         fetch(memory, home, state)
+        wait_before()
         row = first_row = layer * row_capacity + first[segment]
         q_at = (h % n_k_heads) * size
         k_at, v_at = n_k_heads * size + q_at, (2 * n_k_heads + h) * size + column
@@ -285,22 +284,18 @@ def _shape(config: ModelConfig, n_parts: int, keep: bool, read: bool, finish: bo
 def launch_scan(
     device: CudaDevice, config: ModelConfig, window: WindowTables, keep: bool, w, g, beta, u, memory, tail, n_slots: int, read_scale,
     out, z, weight, gated, coded: Coded, programmatic: bool = False,
-) -> tuple[Launch, ...]:
+) -> Launch:
     """Scan a window's rows into out [rows, v_heads * S], then norm, gate and code it; with `keep` memory and tail move on.
 
-    One launch for windows of up to MOST_FINISHED_ROWS rows, two for wider ones.
+    For windows; chunks of many rows take chunk_scan.py.
     """
-    finish = window.n_rows <= MOST_FINISHED_ROWS
-    shape = _shape(config, 1 if finish else 2, keep, True, finish)
+    shape = _shape(config, 1, keep, True, True)
     arguments = (
         w, g, beta, u, memory, tail, window.first, window.count, window.segment_slot, np.int32(window.n_segments), np.int32(n_slots),
         np.int32(0), np.float32(read_scale), out, z, weight, np.float32(config.rms_epsilon), gated, *arrays_of(coded),
     )
     grid = (shape.n_v_heads * shape.n_parts, window.n_segments)
-    scanned = Launch(device, scan_kernel(shape, device.target), Shape(grid, *shape.launched), arguments, programmatic)
-    if finish:
-        return (scanned,)
-    return scanned, launch_gate_norm(device, config, out, z, weight, window.n_rows, gated, coded, programmatic)
+    return Launch(device, scan_kernel(shape, device.target), Shape(grid, *shape.launched), arguments, programmatic)
 
 
 def launch_commit(

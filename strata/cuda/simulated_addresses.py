@@ -80,6 +80,14 @@ def shared_two_floats(at):
     return tuple(_from(at, 8, np.float32))
 
 
+def store_global_float(at, value):
+    _from(at, 4, np.float32)[0] = value
+
+
+def store_shared_float(at, value):
+    _from(at, 4, np.float32)[0] = value
+
+
 def copier(n_bytes, to_offset, from_offset, asynchronous, once):
     def copy(to, source):
         _from(to + to_offset, n_bytes, np.uint32)[:] = _from(source + from_offset, n_bytes, np.uint32)

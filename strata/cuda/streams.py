@@ -54,44 +54,60 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
     rows, or the entries' rows with entry_of, weights, shared and shared_gate; block row r reads residual row chosen[r].
     """
     combined = combiner(hidden, n_used)
-    count = np.float32(n_streams)
+    count, n_own, per_lane = np.float32(n_streams), (hidden + STREAM_THREADS - 1) // STREAM_THREADS, hidden // 32
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(STREAM_THREADS)
     def run(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
         values = cuda.shared.array(hidden, np.float32)
         scale_of_row = cuda.shared.array(1, np.float32)
+        factors, own = cuda.local.array(n_own, np.float32), cuda.local.array(n_own, np.float32)
         go_on()
-        wait_before()
         thread = np.int32(cuda.threadIdx.x)
         c, row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y)
+        if normalises:
+            for m in range(n_own):
+                i = thread + m * STREAM_THREADS
+                if i < hidden:
+                    factors[m] = norm[c * hidden + i]
+        wait_before()
         source_row = chosen[row] if is_chosen else row
         base = (np.int64(source_row) * n_streams + c) * hidden
         gate = mul(TWO, sigmoid(div(inject[row * n_streams + c], count))) if source != NO_BLOCK else ZERO
-        for i in range(thread, hidden, STREAM_THREADS):
-            value = residual[base + i]
-            if source == PLAIN:
-                value = fma(y[np.int64(row) * hidden + i], gate, value)
-            if source == EXPERTS:
-                value = fma(combined(y, entry_of, weights, shared, shared_gate, row, i), gate, value)
-            if source != NO_BLOCK:
-                residual[base + i] = value
-            if normalises:
-                values[i] = value
+        # All loads come before the first store, which they would else wait for: the compiler must take both for one array's.
+        for m in range(n_own):
+            i = thread + m * STREAM_THREADS
+            if i < hidden:
+                value = residual[base + i]
+                if source == PLAIN:
+                    value = fma(y[np.int64(row) * hidden + i], gate, value)
+                if source == EXPERTS:
+                    value = fma(combined(y, entry_of, weights, shared, shared_gate, row, i), gate, value)
+                own[m] = value
+        for m in range(n_own):
+            i = thread + m * STREAM_THREADS
+            if i < hidden:
+                if source != NO_BLOCK:
+                    residual[base + i] = own[m]
+                if normalises:
+                    values[i] = own[m]
         if normalises:
             cuda.syncthreads()
             if thread < 32:
                 total = ZERO
-                for i in range(thread, hidden, 32):
-                    total = fma(values[i], values[i], total)
+                for m in range(per_lane):
+                    value = values[32 * m + thread]
+                    total = fma(value, value, total)
                 scale = scale_from_sum(sum_row(total), hidden, eps)
                 if thread == 0:
                     scale_of_row[0] = scale
             cuda.syncthreads()
             scale = scale_of_row[0]
             out = (np.int64(row) * n_streams + c) * hidden
-            for i in range(thread, hidden, STREAM_THREADS):
-                normed[out + i] = mul(mul(values[i], scale), norm[c * hidden + i])
+            for m in range(n_own):
+                i = thread + m * STREAM_THREADS
+                if i < hidden:
+                    normed[out + i] = mul(mul(own[m], scale), factors[m])
 
     return run
 

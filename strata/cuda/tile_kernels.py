@@ -28,12 +28,16 @@ def kept(number, in_warp):
     return np.int64(shuffle_int(np.int32(number), in_warp))
 
 
-def _tile_product(form: WeightFormat, tile: Tile, target: Target):
-    """Build `product(...)`: the whole tile of one block."""
+def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = False):
+    """Build `product(...)`: the whole tile of one block.
+
+    With `early` it lets the next kernel start and waits for the previous one, behind its first weights.
+    """
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
     fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, COPIERS, target)
     move = copies(target, tile.stages - 2)
-    commit, wait = move.commit, move.wait
+    commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
+    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     unpack, gather, multiply = group_products(form, tile, layout, target)
     finish = lanes_meeting(tile)
     stages, units, per_warp, n_halves = tile.stages, staging.units, tile.lanes_per_warp, 2 * tile.bands
@@ -68,13 +72,21 @@ def _tile_product(form: WeightFormat, tile: Tile, target: Target):
             if stage < n_stages:
                 piece = np.int32((before + stage * stage_bytes) & -16) + 16 * part
                 fetch_weights(own_slot + stage * slot_bytes, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
-                fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), n_groups)
+                if not early:
+                    fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), n_groups)
             commit()
+        if early:
+            go_on()
+            wait_before()
+            for stage in range(stages - 1):
+                if stage < n_stages:
+                    fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), n_groups)
+            commit()
+            wait_all()
         lanes = cuda.local.array(n_lanes, np.float32)
         for v in range(n_lanes):
             lanes[v] = ZERO
         values, words = cuda.local.array(n_values, np.float32), cuda.local.array(n_words, np.int32)
-        subs = cuda.local.array(n_words, np.int32)
         behind, low_bits = cuda.local.array(n_halves, np.int64), cuda.local.array(n_halves, np.int32)
         own = np.int32(per_set * which + in_warp % per_set)
         own_lane = per_warp * warp + in_warp // per_set
@@ -107,12 +119,12 @@ def _tile_product(form: WeightFormat, tile: Tile, target: Target):
                 for e in range(per_warp):
                     lane = per_warp * warp + e
                     if np.int32(8 * (stage * units + unit) + lane) < n_groups:
-                        gather(scales_own, (in_warp >> 2) + per_set * e, values, subs)
+                        gather(scales_own, (in_warp >> 2) + per_set * e, values)
                         multiply(
                             rows_at + ((lane // groups_per_block) * block_bytes + unit * unit_bytes), behind,
                             lane % groups_per_block, j,
                             slot + codes_from + (256 * unit + 32 * e), slot + marks_from + (scales_at + 4 * n_rows * (8 * unit + e)),
-                            slot + marks_from + (sums_at + 4 * n_rows * (8 * unit + e)), count, values, subs, words, lanes, e * per_lane,
+                            slot + marks_from + (sums_at + 4 * n_rows * (8 * unit + e)), count, values, words, lanes, e * per_lane,
                         )
             slot = slot + slot_bytes if slot < shared + last_slot else shared + 0
             ahead = ahead + slot_bytes if ahead < shared + last_slot else shared + 0
@@ -127,20 +139,46 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
 
     kernel(raw, row_bytes, n_groups, n_out, n_rows, codes, scales, sums, out).
     """
-    product = _tile_product(FORMATS[type_id], tile, target)
+    product = tile_product(FORMATS[type_id], tile, target, early=True)
     n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.n_threads // tile.n_rows
-    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 
     @kernel(tile.n_threads, tile.min_blocks)
     def run(raw, row_bytes, n_groups, n_out, n_rows, codes, scales, sums, out):
-        wait_before()
         thread = np.int32(cuda.threadIdx.x)
         first = np.int32(np.int32(cuda.blockIdx.y) * n_tile_rows)
         count = min(np.int32(n_tile_rows), np.int32(n_rows - first))
         row = np.int32(first + min(np.int32(thread // per_row), np.int32(count - 1)))
         first_output = np.int32(np.int32(cuda.blockIdx.x) * n_outputs)
         product(raw, np.int64(0), row_bytes, n_groups, n_out, first_output, row, count, first, codes, scales, sums, out)
-        go_on()
+
+    return run
+
+
+@cache
+def joined_tiles(type_id: int, tile: Tile, target: Target):
+    """Return the kernel for up to three matrices of one format, times up to tile.n_rows rows; missing ones have 0 outputs.
+
+    kernel(raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, codes, scales, sums, out_0, out_1, out_2);
+    the grid is the output tiles of all matrices.
+    """
+    product = tile_product(FORMATS[type_id], tile, target, early=True)
+    n_outputs, per_row = tile.n_outputs, tile.n_threads // tile.n_rows
+
+    @kernel(tile.n_threads, tile.min_blocks)
+    def run(
+        raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, codes, scales, sums, out_0, out_1, out_2
+    ):
+        block = np.int32(cuda.blockIdx.x)
+        row = min(np.int32(np.int32(cuda.threadIdx.x) // per_row), np.int32(n_rows - 1))
+        first_1 = np.int32((n_out_0 + n_outputs - 1) // n_outputs)
+        first_2 = np.int32(first_1 + (n_out_1 + n_outputs - 1) // n_outputs)
+        raw, n_out, out = raw_0, n_out_0, out_0
+        if block >= first_2:
+            block, raw, n_out, out = np.int32(block - first_2), raw_2, n_out_2, out_2
+        elif block >= first_1:
+            block, raw, n_out, out = np.int32(block - first_1), raw_1, n_out_1, out_1
+        first_output = np.int32(block * n_outputs)
+        product(raw, np.int64(0), row_bytes, n_groups, n_out, first_output, row, n_rows, np.int32(0), codes, scales, sums, out)
 
     return run
 
@@ -152,7 +190,7 @@ def expert_tiles(type_id: int, tile: Tile, target: Target):
     kernel(raw, expert_bytes, row_bytes, n_groups, n_out, n_tiles, tile_listed, tile_first, experts, starts, entry_rows,
     codes, scales, sums, out): tile t holds entries tile_first[t] .. of the listed expert tile_listed[t], tile.n_rows at most.
     """
-    product = _tile_product(FORMATS[type_id], tile, target)
+    product = tile_product(FORMATS[type_id], tile, target)
     n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.n_threads // tile.n_rows
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 

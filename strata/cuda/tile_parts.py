@@ -1,7 +1,9 @@
 """The inner parts of the tile kernels: copying a stage, one group's products, and the meeting of the lanes.
 
 A group's integer, times its sub-scales where it has two, is exact and below 2^24 (see the formats); so is its product with
-one sub-scale in float32.  Does not know: matrices, experts.
+one sub-scale in float32.  In roomy tiles integers become floats without a conversion: a product starts from the bits of 3 * 2^22,
+so that its bits are those of the float 3 * 2^22 + n (|n| < 2^22: 32 products of bytes), and one exact operation takes the constant
+away again, with the sub-scale where there is one.  It costs registers that other tiles do not have.  Does not know: matrices, experts.
 """
 
 import numpy as np
@@ -10,7 +12,7 @@ from numba import cuda
 from strata.cuda.addresses import copier, shared_two_floats, shared_two_words, shared_word
 from strata.cuda.on_cuda import tree8
 from strata.cuda.readers import reader_of
-from strata.cuda.seam import Target, fma, jit, mma16, mma32, mul, shuffle_float, shuffle_int
+from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float
 from strata.cuda.staging import staging_of
 from strata.cuda.tiles import COLUMNS_AT_ONCE, Layout, Tile
 from strata.formats.contract import WeightFormat
@@ -18,10 +20,13 @@ from strata.numerics.orders import EIGHT
 
 ZERO = np.float32(0.0)
 NOTHING = np.int32(0)
+LIFTED = np.int32(0x4B400000)
+MINUS_LIFT = np.float32(-(3 << 22))
+"""The bits that a product starts from, and the negative of the float that has them."""
 FINE_BLOCK = 64
 """Weights of the largest block that has no sub-scales."""
-PER_ROW = 3
-"""Floats kept per output row: d, sub-scale (where there is one), offset; two integer sub-scales lie apart."""
+PER_ROW = 4
+"""Floats kept per output row: d, offset, and first and second sub-scale, or one and -LIFT times it (where there are any)."""
 
 
 def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: Target):
@@ -81,66 +86,81 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     whole, part = mma32(target), mma16(target)
     bands, columns, code_pitch, n_halves = tile.bands, tile.columns, layout.code_pitch, 2 * tile.bands
     uses_sums = has_offset or bias != 0
-    has_scale = form.block_weights > FINE_BLOCK and not split_scales
+    has_scale, lifted = form.block_weights > FINE_BLOCK and not split_scales, tile.roomy
+    start = LIFTED if lifted else NOTHING
+    at_once = min(columns, tile.side_by_side)
 
     @jit
-    def gather(own, first_source, values, subs):
+    def gather(own, first_source, values):
         """Fetch the scales of this thread's rows from the threads that unpacked them."""
         d, s0, s1, offset = own
         for half in range(n_halves):
             source, v = np.int32(first_source + 8 * half), PER_ROW * half
             values[v] = shuffle_float(d, source)
-            if split_scales:
-                subs[2 * half], subs[2 * half + 1] = shuffle_int(s0, source), shuffle_int(s1, source)
-            elif has_scale:
-                values[v + 1] = shuffle_float(np.float32(s0), source)
             if has_offset:
-                values[v + 2] = shuffle_float(offset, source)
+                values[v + 1] = shuffle_float(offset, source)
+            if has_scale or split_scales:
+                values[v + 2] = shuffle_float(np.float32(s0), source)
+            if has_scale and lifted:
+                values[v + 3] = mul(MINUS_LIFT, values[v + 2])
+            if split_scales:
+                values[v + 3] = shuffle_float(np.float32(s1), source)
 
     @jit
-    def add_row(values, subs, half, ca, cb, ea, eb, xa, xb, sa, sb, lanes, at):
+    def number(values, v, first, second):
+        """The group's integer as a float, from the sums of its products; nothing here is ever rounded."""
+        if has_scale:
+            return fma(from_bits(first), values[v + 2], values[v + 3]) if lifted else mul(np.float32(first), values[v + 2])
+        a = add(from_bits(first), MINUS_LIFT) if lifted else np.float32(first)
+        if not split_scales:
+            return a
+        b = add(from_bits(second), MINUS_LIFT) if lifted else np.float32(second)
+        return fma(b, values[v + 3], mul(a, values[v + 2]))
+
+    @jit
+    def add_row(values, half, ca, cb, ea, eb, xa, xb, sa, sb, lanes, at):
         """Two outputs: one output row, activation rows a and b."""
         v = PER_ROW * half
-        if split_scales:
-            ca = np.int32(np.int32(ca * subs[2 * half]) + np.int32(ea * subs[2 * half + 1]))
-            cb = np.int32(np.int32(cb * subs[2 * half]) + np.int32(eb * subs[2 * half + 1]))
-        a, b = np.float32(ca), np.float32(cb)
-        if has_scale:
-            a, b = mul(a, values[v + 1]), mul(b, values[v + 1])
+        a, b = number(values, v, ca, ea), number(values, v, cb, eb)
         la, lb = fma(mul(values[v], xa), a, lanes[at]), fma(mul(values[v], xb), b, lanes[at + 1])
         if has_offset:
-            la, lb = fma(mul(values[v + 2], xa), sa, la), fma(mul(values[v + 2], xb), sb, lb)
+            la, lb = fma(mul(values[v + 1], xa), sa, la), fma(mul(values[v + 1], xb), sb, lb)
         lanes[at], lanes[at + 1] = la, lb
 
     @jit
-    def multiply(rows_at, behind, group, j, codes_at, scales_at, sums_at, count, values, subs, words, lanes, first_lane):
+    def multiply_column(column, codes_at, scales_at, sums_at, values, words, lanes, first_lane):
+        b0 = np.int32(shared_word(codes_at + 8 * column * code_pitch))
+        b1 = np.int32(shared_word(codes_at + (8 * column * code_pitch + 16)))
+        xa, xb = shared_two_floats(scales_at + 32 * column)
+        ca = cb = start
+        sa = sb = ZERO
+        if uses_sums:
+            ia, ib = shared_two_words(sums_at + 32 * column)
+            if has_offset:
+                sa, sb = np.float32(ia), np.float32(ib)
+            if bias != 0:
+                ca, cb = np.int32(start - bias * ia), np.int32(start - bias * ib)
+        for band in range(bands):
+            w, at = 4 * band, first_lane + 4 * (column * bands + band)
+            e0 = e1 = e2 = e3 = start
+            if split_scales:
+                c0, c1, c2, c3 = part(words[w], words[w + 2], b0, start, start, start, start)
+                e0, e1, e2, e3 = part(words[w + 1], words[w + 3], b1, start, start, start, start)
+            else:
+                c0, c1, c2, c3 = whole(words[w], words[w + 2], words[w + 1], words[w + 3], b0, b1, ca, cb, ca, cb)
+            add_row(values, 2 * band, c0, c1, e0, e1, xa, xb, sa, sb, lanes, at)
+            add_row(values, 2 * band + 1, c2, c3, e2, e3, xa, xb, sa, sb, lanes, at + 2)
+
+    @jit
+    def multiply(rows_at, behind, group, j, codes_at, scales_at, sums_at, count, values, words, lanes, first_lane):
         """rows_at + behind[half]: the blocks of this thread's rows; codes_at, scales_at, sums_at: this thread's word of column 0, and its two rows' marks."""
         for half in range(n_halves):
             words[2 * half] = word(NOTHING, rows_at + behind[half], group, j)
             words[2 * half + 1] = word(NOTHING, rows_at + behind[half], group, j + 4)
-        for column in range(columns):
-            if columns == 1 or 8 * column < count:
-                b0 = np.int32(shared_word(codes_at + 8 * column * code_pitch))
-                b1 = np.int32(shared_word(codes_at + (8 * column * code_pitch + 16)))
-                xa, xb = shared_two_floats(scales_at + 32 * column)
-                ca = cb = NOTHING
-                sa = sb = ZERO
-                if uses_sums:
-                    ia, ib = shared_two_words(sums_at + 32 * column)
-                    if has_offset:
-                        sa, sb = np.float32(ia), np.float32(ib)
-                    if bias != 0:
-                        ca, cb = np.int32(-bias * ia), np.int32(-bias * ib)
-                for band in range(bands):
-                    w, at = 4 * band, first_lane + 4 * (column * bands + band)
-                    e0 = e1 = e2 = e3 = NOTHING
-                    if split_scales:
-                        c0, c1, c2, c3 = part(words[w], words[w + 2], b0, NOTHING, NOTHING, NOTHING, NOTHING)
-                        e0, e1, e2, e3 = part(words[w + 1], words[w + 3], b1, NOTHING, NOTHING, NOTHING, NOTHING)
-                    else:
-                        c0, c1, c2, c3 = whole(words[w], words[w + 2], words[w + 1], words[w + 3], b0, b1, ca, cb, ca, cb)
-                    add_row(values, subs, 2 * band, c0, c1, e0, e1, xa, xb, sa, sb, lanes, at)
-                    add_row(values, subs, 2 * band + 1, c2, c3, e2, e3, xa, xb, sa, sb, lanes, at + 2)
+        for begin in range(0, columns, at_once):
+            if columns == at_once or 8 * begin < count:
+                for beside in range(at_once):
+                    multiply_column(begin + beside, codes_at, scales_at, sums_at, values, words, lanes, first_lane)
 
     return unpack_scales, gather, multiply
 

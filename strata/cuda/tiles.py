@@ -9,6 +9,7 @@ Does not know: how a stage is copied or computed (tile_parts.py).
 
 from dataclasses import dataclass
 
+from strata.cuda.seam import Target
 from strata.cuda.staging import staging_of
 from strata.formats.table import FORMATS
 from strata.numerics.orders import EIGHT
@@ -24,7 +25,8 @@ class Tile:
 
     A set has eight warps with one lane each, where `bands` is 2, or four with two lanes (`bands` 1): a warp's 32 threads
     unpack the scales of 32 (row, lane) pairs.  `units` of 256 weights per stage (0: the format's own number), `stages` in
-    flight, `min_blocks` a multiprocessor should hold.
+    flight, `min_blocks` a multiprocessor should hold; with one, a thread has 255 registers.  `side_by_side` columns are computed
+without a branch between them: reads and products of one run while the floats of another are computed.
     """
 
     bands: int
@@ -33,6 +35,12 @@ class Tile:
     units: int
     stages: int
     min_blocks: int
+    side_by_side: int = 1
+
+    @property
+    def roomy(self) -> bool:
+        """Whether a thread has registers to spare."""
+        return self.min_blocks == 1
 
     @property
     def lanes_per_warp(self) -> int:
@@ -57,8 +65,22 @@ class Tile:
 
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
-CHUNK = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
+CHUNK = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
 """For prompt chunks."""
+EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=2)
+"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two."""
+SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
+"""For both on cards before compute capability 8.0, with less shared memory."""
+
+
+def chunk_tile(target: Target) -> Tile:
+    """Return the tiling of a chunk's dense products on a card."""
+    return CHUNK if target.async_copies else SNUG
+
+
+def experts_tile(target: Target) -> Tile:
+    """Return the tiling of a chunk's listed experts on a card; its number of rows is CHUNK's."""
+    return EXPERTS if target.async_copies else SNUG
 
 
 @dataclass(frozen=True, slots=True)

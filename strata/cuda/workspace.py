@@ -54,6 +54,14 @@ class Workspace:
             self._grow(name, lambda purpose: self.device.upload(purpose, values))
         return self._arrays[name]
 
+    def close(self) -> None:
+        """Drop every buffer; nothing may be running."""
+        names = tuple(self._arrays)
+        self._arrays.clear()
+        self.generation += 1
+        for name in names:
+            self.device.give_back(f"{self.purpose}: {name}")
+
     def _grow(self, name: str, make) -> None:
         purpose = f"{self.purpose}: {name}"
         if name in self._arrays:

@@ -66,6 +66,7 @@ class HostDrafts(HostBlocks):
     """The draft layer of one stage, for all its slots; the slots share its weights."""
 
     costs = COSTS
+    replays = False
 
     def __init__(
         self, device: HostDevice, config: ModelConfig, placed: PlacedDrafts, mode: RoundingMode, kv: str, n_slots: int, context: int
@@ -79,6 +80,7 @@ class HostDrafts(HostBlocks):
         device.take("draft cells", self.cells.nbytes)
         self._held: dict[Window, np.ndarray] = {}
         self._streams = np.zeros((n_slots, config.n_streams, config.hidden), np.float32)
+        self._own = np.zeros_like(self._streams)
         self._mixed = np.zeros((n_slots, config.hidden), np.float32)
         self._inject = np.zeros((n_slots, config.n_streams), np.float32)
         self._position = np.full(n_slots, -1, np.int32)
@@ -141,7 +143,7 @@ class HostDrafts(HostBlocks):
         """Copy a session's cells and tip from one slot to another; chain cells stay behind."""
         cells = self.cells
         per_slot = (cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, cells.positions, cells.counts)
-        for array in (*per_slot, self._streams, self._mixed, self._inject, self._position, self._chained):
+        for array in (*per_slot, self._streams, self._own, self._mixed, self._inject, self._position, self._chained):
             array[target] = array[source]
 
     def has_tip(self, slot: int, position: int) -> bool:
@@ -165,7 +167,7 @@ class HostDrafts(HostBlocks):
         streams.write(made, self._attend(chosen), self._inject[chosen])
         mixed, inject = self.read_streams(self.layer, "draft.moe", self.placed.moe_mixer, made)
         streams.write(made, self.mix_experts(self.layer, self.placed.moe, mixed), inject)
-        self._streams[chosen] = made
+        self._own[chosen] = made
         mixed, _ = self.read_streams(self.layer, "draft.head", self.placed.output_mixer, made)
         logits = self._times(self.placed.head, self._activations(mixed))
         self._see("draft.logits", self.layer, logits)
@@ -176,7 +178,7 @@ class HostDrafts(HostBlocks):
     def _chain(self, slots: np.ndarray, tokens: np.ndarray) -> None:
         """Make the chain cells behind the tips from the layer's own streams and the drafts chosen."""
         positions = self._position[slots] + 1
-        made = self._pair(self._streams[slots], tokens)
+        made = self._pair(self._own[slots], tokens)
         mixed, inject = self._place(made, slots, positions)
         self.cells.positions[slots, self.cells.counts[slots] + self._chained[slots]] = positions
         self._chained[slots] += 1

@@ -5,7 +5,7 @@ copied once, packed as they are, so that a draft costs those rows only; every sl
 Does not know: arithmetic, slots.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from strata.errors import UsageError
 from strata.host.matrix import Matrix
 from strata.host.placed import PlacedMixer, PlacedMoe, PlacedQsa, PlacedStage, Rows, place_attention, place_mixer, place_moe, tensors_of
 from strata.model.config import ModelConfig
-from strata.model.tensor import Tensor
 from strata.model.weights import Weights
 
 
@@ -47,7 +46,7 @@ def place_drafts(weights: Weights, config: ModelConfig, stage: PlacedStage) -> P
         raise UsageError("mtp=yes", "the model has no draft layer", "name the file that has it too, or leave --mtp out")
     is_whole = len(config.draft_token_ids) == config.vocabulary
     token_ids = np.array(config.draft_token_ids, np.int32)
-    head = stage.output if is_whole else Matrix(chosen_rows(weights.output, token_ids))
+    head = stage.output if is_whole else Matrix(weights.output.chosen(token_ids, "draft"))
     embedding = stage.embedding or Rows(weights.token_embd)
     extra = (0 if is_whole else head.nbytes) + (0 if stage.embedding else embedding.nbytes)
     return PlacedDrafts(
@@ -58,9 +57,3 @@ def place_drafts(weights: Weights, config: ModelConfig, stage: PlacedStage) -> P
         embedding=embedding, head=head, token_ids=token_ids,
         weight_bytes=sum(tensor.raw.size for tensor in tensors_of(draft)) + extra,
     )
-
-
-def chosen_rows(tensor: Tensor, rows: np.ndarray) -> Tensor:
-    """Return a tensor of some rows of a matrix, copied in their packed form."""
-    packed = np.ascontiguousarray(tensor.as_bytes()[rows]).reshape(-1)
-    return replace(tensor, name=f"{tensor.name}[draft]", shape=(len(rows), tensor.columns), raw=packed)

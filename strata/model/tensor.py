@@ -61,6 +61,11 @@ class Tensor:
         raw = self.raw[index * part_bytes : (index + 1) * part_bytes]
         return replace(self, name=f"{self.name}[{index}]", shape=self.shape[1:], raw=raw)
 
+    def chosen(self, rows: np.ndarray, label: str) -> "Tensor":
+        """A matrix of some rows of this one, copied in their packed form; `label` marks its name."""
+        packed = np.ascontiguousarray(self.as_bytes()[rows]).reshape(-1)
+        return replace(self, name=f"{self.name}[{label}]", shape=(len(rows), self.columns), raw=packed)
+
     def as_bytes(self) -> np.ndarray:
         """The encoded rows as a view [rows, row_bytes] uint8."""
         return self.raw.reshape(self.rows, self.row_bytes)

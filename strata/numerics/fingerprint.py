@@ -25,7 +25,14 @@ from numba.extending import _Intrinsic
 PLAIN = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range)
 COUNT_BY_TEXT = (types.Type, ir.Type, ir.Constant, np.dtype, np.ufunc, PurePath)
 COUNT_BY_NAME = (type, BuiltinFunctionType, ModuleType, logging.Logger)
+SOURCE_OPTIONS = ("launch_bounds", "fastmath", "device", "inline", "forceinline")
+"""Options that a decorator in the sources sets, for itself or through a value that it computes."""
 ATOMS = (*PLAIN, *COUNT_BY_TEXT, *COUNT_BY_NAME, np.generic, np.ndarray, enum.Enum)
+
+
+def _is_jitted(value: object) -> bool:
+    """Whether a value is a jitted function of Numba, or one of numba-cuda, whose class is another."""
+    return isinstance(value, Dispatcher) or hasattr(value, "targetoptions") and hasattr(value, "py_func")
 
 
 def names_in(code: CodeType) -> set[str]:
@@ -86,11 +93,13 @@ class Fingerprint:
 
     def _add_composite(self, value: object) -> None:
         self._write(type(value).__name__)
-        if isinstance(value, Dispatcher):
-            self._add_items(sorted((k, str(v)) for k, v in value.targetoptions.items()))
+        if _is_jitted(value):
+            self._add_items(sorted((k, str(v)) for k, v in self._options(value).items()))
             self.add(value.py_func)
-        elif isinstance(value, _Intrinsic):
+        elif isinstance(value, _Intrinsic) or hasattr(value, "_defn"):  # numba-cuda has a class of its own
             self.add(value._defn)
+        elif hasattr(value, "return_type") and hasattr(value, "args"):  # a signature, of either class
+            self._write(str(value))
         elif isinstance(value, FunctionType):
             self._add_function(value)
         elif isinstance(value, CodeType):
@@ -111,6 +120,10 @@ class Fingerprint:
             self._add_items([item for pair in sorted(vars(value).items()) for item in pair])
         else:
             raise TypeError(f"{value!r} of type {type(value).__qualname__} cannot be part of a kernel's fingerprint")
+
+    def _options(self, jitted) -> dict:
+        """Return the compiler options of a jitted function that count."""
+        return jitted.targetoptions
 
     def _add_items(self, items) -> None:
         self._write(len(items))
@@ -147,8 +160,40 @@ class Fingerprint:
         self._add_items(code.co_consts)
 
 
+class PortableFingerprint(Fingerprint):
+    """As Fingerprint, without bytecode and globals: equal for one source in every Python.
+
+    A function is its module, name, first line, defaults and what it closes over, by name.  What its code says and what its
+    globals are is left to the stamp over its source files (`sources`); compiler options whose defaults are a matter of what is
+    installed are left out.
+    """
+
+    def _options(self, jitted) -> dict:
+        return {name: value for name, value in jitted.targetoptions.items() if name in SOURCE_OPTIONS}
+
+    def _add_function(self, function: FunctionType) -> None:
+        code = function.__code__
+        self._write(function.__module__, function.__qualname__)
+        if not self._is_own(function.__module__):
+            return
+        self._write(code.co_firstlineno)
+        self.add(function.__defaults__)
+        self.add(function.__kwdefaults__)
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        for name in sorted(cells):
+            self._write(name)
+            self.add(cells[name].cell_contents)
+
+
 def fingerprint(function: object, packages: frozenset[str]) -> str:
     """Return the SHA-256 (hexadecimal) of a Python or jitted function, following functions of `packages`."""
     walk = Fingerprint(packages)
+    walk.add(function)
+    return walk.hexdigest()
+
+
+def portable_fingerprint(function: object, packages: frozenset[str]) -> str:
+    """As `fingerprint`, of what a function closes over only."""
+    walk = PortableFingerprint(packages)
     walk.add(function)
     return walk.hexdigest()

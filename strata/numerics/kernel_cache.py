@@ -9,19 +9,16 @@ loader silently takes the first for both.  Here instead
   - the key is the file's name, files are written aside and renamed, and a damaged one counts as absent,
   - symbols are numbered from a random start in each process (`SymbolNumbers`).
 
-The folder is `kernels` in STRATA_CACHE_DIR, else NUMBA_CACHE_DIR, else `strata` in the user's cache folder; what was
-used longest ago goes when it grows past LIMIT_BYTES.  A kernel that cannot be cached is compiled each time and says so
+The folder is `kernels` in the folder of `entries`; what was used longest ago goes when it grows past LIMIT_BYTES.  A kernel that cannot be cached is compiled each time and says so
 once in the log.  Does not know: what kernels compute.
 """
 
-import contextlib
 import hashlib
 import itertools
 import logging
 import os
 import pickle
 import sys
-import tempfile
 from pathlib import Path
 
 import llvmlite
@@ -32,11 +29,11 @@ from numba.core.caching import _Cache
 from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
 
+from strata.numerics.entries import LIMIT_BYTES, base_folder, forget_oldest, read_entry, write_entry
 from strata.numerics.fingerprint import fingerprint
 from strata.numerics.sources import PACKAGE, source_stamp
 
 LOG = logging.getLogger(__name__)
-LIMIT_BYTES = 1 << 30
 VERSIONS = (1, sys.implementation.cache_tag, sys.version, numba.__version__, llvmlite.__version__, np.__version__)
 COMPILER_SETTINGS = (
     "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES",
@@ -62,51 +59,7 @@ class SymbolNumbers:
 
 def cache_folder() -> Path:
     """Return the folder of compiled kernels; it need not exist."""
-    for variable in ("STRATA_CACHE_DIR", "NUMBA_CACHE_DIR"):
-        if os.environ.get(variable):
-            return Path(os.environ[variable]) / "kernels"
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / PACKAGE / "kernels"
-
-
-def write_entry(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all: its SHA-256, then the content."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(content).digest() + content)
-        os.replace(aside, path)
-    except BaseException:
-        os.unlink(aside)
-        raise
-
-
-def read_entry(path: Path) -> bytes | None:
-    """Return the content of an entry and mark it as used; None where it is missing or damaged."""
-    try:
-        whole = path.read_bytes()
-        os.utime(path)
-    except FileNotFoundError:
-        return None
-    if whole[:32] != hashlib.sha256(whole[32:]).digest():
-        LOG.warning("compiled kernel %s is damaged and is compiled again", path)
-        return None
-    return whole[32:]
-
-
-def forget_oldest(folder: Path, limit_bytes: int) -> None:
-    """Remove the files used longest ago until the folder holds at most `limit_bytes`."""
-    found = []
-    for entry in os.scandir(folder):
-        with contextlib.suppress(FileNotFoundError):  # another process may remove it meanwhile
-            found.append((entry.stat().st_mtime_ns, entry.stat().st_size, entry.path))
-    excess = sum(size for _, size, _ in found) - limit_bytes
-    for _, size, path in sorted(found):
-        if excess <= 0:
-            return
-        Path(path).unlink(missing_ok=True)
-        excess -= size
+    return base_folder() / "kernels"
 
 
 class KernelCache(_Cache):

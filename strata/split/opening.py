@@ -5,7 +5,6 @@ What is opened is closed again when a later step fails.  Does not know: requests
 
 from collections.abc import Sequence
 
-from strata.errors import UsageError
 from strata.host.device import HostDevice
 from strata.host.drafts import HostDrafts
 from strata.host.executor import HostExecutor
@@ -54,12 +53,19 @@ def _open_card_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
     from strata.cuda import placed as on_card
     from strata.cuda.executor import CudaExecutor
 
-    if resolved.drafts.has_layer and plan.last == model.config.n_layers:
-        raise UsageError(f"mtp with the last stage on {device.name}", "the draft layer runs on host devices only", "leave --mtp out")
     device.attach()
     placed = on_card.place_stage(device, model.weights, model.config, plan.first, plan.last)
     executor = CudaExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
-    return Stage(plan, executor, resolved.n_slots)
+    drafts = _open_card_drafts(model, resolved, executor) if resolved.drafts.has_layer and placed.output is not None else None
+    return Stage(plan, executor, resolved.n_slots, drafts)
+
+
+def _open_card_drafts(model: Model, resolved, executor):
+    from strata.cuda.draft_layer import CudaDrafts
+    from strata.cuda.placed_drafts import place_drafts as place_on_card
+
+    layer = place_on_card(executor.device, model.weights, model.config, executor.placed)
+    return CudaDrafts(executor.device, model.config, layer, resolved.kv, resolved.n_slots, resolved.context, executor.table)
 
 
 def _open_drafts(model: Model, resolved, placed: PlacedStage, device: HostDevice) -> HostDrafts:
@@ -68,8 +74,10 @@ def _open_drafts(model: Model, resolved, placed: PlacedStage, device: HostDevice
 
 
 def close_stages(stages: Sequence[Stage]) -> None:
-    """Close the stages, then their devices; a shared device is closed once."""
+    """Close the stages with their draft layer, then their devices; a shared device is closed once."""
     for stage in stages:
+        if stage.drafts is not None:
+            stage.drafts.close()
         stage.executor.close()
     for device in {id(stage.executor.device): stage.executor.device for stage in stages}.values():
         device.close()

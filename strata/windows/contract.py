@@ -19,6 +19,8 @@ class Executor(Protocol):
 
     replays: bool
     """Whether whole windows are recorded and replayed: then `run_window(window, residual, blocks)` stands for begin and blocks."""
+    last_residual: Any
+    """Of an executor that replays: the final residual of the window that it ran last, on its device."""
     placed: Any
     """The stage's weights: `layers` (each with `index`, `ngrams`, `qsa`, mixers) and `output`."""
     observe: Callable[[Window, str, int, Any, Place], None] | None
@@ -43,8 +45,9 @@ class Executor(Protocol):
 
 
 class DraftLayer(Protocol):
-    """The draft layer beside the last stage: cells of every slot, and proposals from them (`strata.host.drafts`).
+    """The draft layer beside the last stage: cells of every slot, and proposals from them (`strata.host.drafts`, `strata.cuda.draft_layer`).
 
+    replays     as of the executor: the rows that it holds lie on a card
     costs       what its executor's rows and its own steps cost, for the width of windows
     hold        remember the final residual rows of a window until `build` or `forget`
     build       make the cells of the kept rows of windows, in order (`KeptRows`)
@@ -53,6 +56,7 @@ class DraftLayer(Protocol):
                 (one per id of `token_ids`)
     """
 
+    replays: bool
     costs: WindowCosts
     cell_bytes_per_slot: int
     token_ids: np.ndarray

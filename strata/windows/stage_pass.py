@@ -15,16 +15,19 @@ def run_stage(executor, window: Window, residual: np.ndarray | None, drafts: Dra
 
     `residual` float32 [rows, C, H] is what the stage before handed off, None for the first stage.  Returns the residual
     to hand off, or, from the last stage, the logits [len(window.logit_rows), vocabulary].  A draft layer beside the last
-    stage is handed the final residual of the windows that are `for_drafts`.
+    stage is handed the final residual of the windows that are `for_drafts`, where it lies.
     """
     if executor.replays:
-        return executor.run_window(window, residual, pass_blocks)
-    executor.begin(window)
-    rows = executor.embed() if residual is None else residual
-    logits = pass_blocks(executor, rows)
+        result = executor.run_window(window, residual, pass_blocks)
+        rows = executor.last_residual
+    else:
+        executor.begin(window)
+        rows = executor.embed() if residual is None else residual
+        logits = pass_blocks(executor, rows)
+        result = rows if logits is None else logits
     if executor.placed.output is not None and drafts is not None and window.for_drafts:
         drafts.hold(window, rows)
-    return rows if logits is None else logits
+    return result
 
 
 def pass_blocks(executor, residual):

@@ -17,10 +17,10 @@ def test_drafts_print_the_same_text_and_say_how_they_fared():
 
 
 def test_a_seed_is_told_and_repeats_the_text():
-    drawn = strata(*PROMPT, "--temperature", 1.5)
+    drawn = strata(*PROMPT, "--temperature", 5)
     seed = drawn.err.rpartition("seed ")[2].split()[0]
-    assert strata(*PROMPT, "--temperature", 1.5, "--seed", seed, "--mtp").out == drawn.out
-    assert strata(*PROMPT, "--temperature", 1.5, "--seed", int(seed) ^ 1).out != drawn.out
+    assert strata(*PROMPT, "--temperature", 5, "--seed", seed, "--mtp").out == drawn.out
+    assert strata(*PROMPT, "--temperature", 5, "--seed", int(seed) ^ 1).out != drawn.out
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,23 @@ def test_the_variable_asks_for_proposals(monkeypatch):
     assert {"draft layer", "draft cells"} <= planned["devices"][0]["purposes"].keys()
     monkeypatch.delenv("STRATA_BATCH_MTP")
     assert json.loads(strata("plan", "--json", "--mtp", "--batch", 2, "--context", 64).out)["settings"]["batch_mtp"] == "no"
+
+
+def test_the_bench_of_costs_counts_in_windows_of_one_row(tmp_path):
+    prompts = tmp_path / "prompts.json"
+    prompts.write_text(json.dumps([{"kind": "a", "ids": [788, 198, 1450] * 4}]))
+    flags = ("--prompts", prompts, "--rounds", 1, "--context", 64, "--threads", 1, "--costs")
+    found = json.loads(strata("bench", "drafts", *flags, "--json").out)
+    assert found["n_positions"] == 12 and found["one_row_ms"]["median"] > 0
+    assert list(found["in_windows"])[:5] == [f"window of {n} rows" for n in (2, 3, 4, 6, 8)] and len(found["in_windows"]) == 8
+    assert found["in_windows"]["window of 8 rows"]["median"] > 1 and found["row"] > 0 and 0 < found["draft"] < 1
+    text = strata("bench", "drafts", *flags).out
+    assert "a further row" in text and "the policy reckons with 0.33" in text
+
+
+def test_the_bench_of_costs_names_a_context_that_is_too_short(tmp_path):
+    result = strata("bench", "drafts", "--rounds", 1, "--context", 32, "--costs")
+    assert result.code == 2 and "positions are needed" in result.err
 
 
 def test_the_bench_of_drafts_pairs_every_arm_with_none(tmp_path):

@@ -66,7 +66,7 @@ class GdnInputs:
 def check_window(card, control, config: ModelConfig, window: Window, seed: int) -> GdnInputs:
     """A window's whole way: convolution, gates, scan, output gate, kept state; surplus segments and foreign slots untouched."""
     from strata.cuda.gdn import launch_prepare
-    from strata.cuda.scan import launch_scan
+    from strata.cuda.chunk_scan import launch_any_scan
 
     c, n, x = config, window.n_rows, GdnInputs(config, control, window, seed)
     tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments"
@@ -78,7 +78,7 @@ def check_window(card, control, config: ModelConfig, window: Window, seed: int) 
     assert_same_bits(f"g, {what}", g.read(x.g.shape), x.g)
     assert_same_bits(f"beta, {what}", beta.read(x.beta.shape), x.beta)
     o, gated, coded = GuardedOutput(card, x.o.size), GuardedOutput(card, x.o.size), CodedOutput(card, n, c.ssm_inner)
-    launches = launch_scan(
+    launches = launch_any_scan(
         card, c, tables, window.keep, w.inside, g.inside, beta.inside, u, memory, tail, N_SLOTS, x.read_scale, o.inside, flat(card, x.z),
         flat(card, x.weight), gated.inside, coded.coded,
     )
@@ -89,6 +89,34 @@ def check_window(card, control, config: ModelConfig, window: Window, seed: int) 
     assert_same_bits(f"memory, {what}", read(memory, *x.memory.shape), x.kept_memory)
     assert_same_bits(f"tail, {what}", read(tail, *x.tail.shape), x.kept_tail)
     return x
+
+
+def check_window_scan(card, control, config: ModelConfig, window: Window, seed: int) -> None:
+    """A decode window's way in one kernel, twice (its counters must be 0 again): results, kept state, what a replay needs."""
+    from strata.cuda.window_scan import launch_window_scan
+
+    c, n, x = config, window.n_rows, GdnInputs(config, control, window, seed)
+    tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments, keep={window.keep}"
+    u, alpha, logits, z, weight = (flat(card, a) for a in (x.u, x.alpha, x.beta_logits, x.z, x.weight))
+    small, counters = [flat(card, a) for a in (x.conv, x.bias, x.decay)], card.zeros("counters", 8 * c.n_ssm_qk_heads, np.int32)
+    for turn in range(2):
+        tail, memory = flat(card, x.tail), flat(card, x.memory)
+        w, g, beta = (GuardedOutput(card, a.size) for a in (x.w, x.g, x.beta))
+        gated, coded = GuardedOutput(card, x.o.size), CodedOutput(card, n, c.ssm_inner)
+        launch = launch_window_scan(
+            card, c, tables, window.keep, u, alpha, logits, tail, *small, memory, x.read_scale, z, weight, counters, w.inside, g.inside,
+            beta.inside, gated.inside, coded.coded,
+        )
+        run(card, launch)
+        assert_same_bits(f"gated, {what}, turn {turn}", gated.read(x.o.shape), x.gated)
+        coded.check(f"gated, {what}", control, x.gated)
+        assert_same_bits(f"memory, {what}", read(memory, *x.memory.shape), x.kept_memory)
+        assert_same_bits(f"tail, {what}", read(tail, *x.tail.shape), x.kept_tail)
+        for name, got, wanted in (("w", w, x.w), ("g", g, x.g), ("beta", beta, x.beta)):
+            values = got.read(wanted.shape)
+            if not window.keep:
+                assert_same_bits(f"{name}, {what}", values, wanted)
+        assert not counters.copy_to_host().any(), "a counter was not set back"
 
 
 def check_replay(card, control, config: ModelConfig, window: Window, kept: list[int], n_layers: int) -> None:

@@ -17,11 +17,12 @@ from tests.gpu.support import GuardedOutput, assert_same_bits, packed_weights, r
 
 
 def router_logits(seed: int, n_rows: int, n_experts: int) -> np.ndarray:
-    """Logits with exact ties, signed zeros, infinities and NaN."""
+    """Logits with exact ties, signed zeros, infinities and NaN, and rows of one value."""
     logits = np.round(normal(seed, n_rows, n_experts) * 4).astype(np.float32) / 4
     logits[:, ::9] = -0.0
     logits[1::5, 3::7] = np.nan
     logits[2::5, 1::11] = np.inf
+    logits[3::5] = 0.25
     return logits
 
 

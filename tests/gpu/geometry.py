@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from strata.bench.gpu.geometry import REAL
 from strata.model.config import ModelConfig
 from strata.rows import Segment, Window
 
@@ -24,13 +25,6 @@ SMALL = ModelConfig(
     draft_token_ids=(),
 )
 """The fixture's geometry."""
-REAL = replace(
-    SMALL, vocabulary=248320, context_length=262144, hidden=2560, n_layers=48, low_rank=320, n_q_heads=24, head_dim=256, rope_base=1e7,
-    rope_dims=64, n_indexer_heads=4, indexer_dim=128, indexer_top_k=2048, ssm_state=128, n_ssm_qk_heads=16, n_ssm_v_heads=48,
-    n_experts=512, n_used=10, expert_ff=640, shared_ff=640, ple_heads_per_ngram=8, ple_head_dim=160,
-    ple_sizes=tuple(20011 + 2 * i for i in range(16)), ple_offsets=tuple(20100 * i for i in range(16)),
-)
-"""The real model's geometry, with small n-gram tables."""
 TOY = replace(
     SMALL, hidden=64, n_streams=2, low_rank=40, n_q_heads=3, n_kv_heads=1, n_indexer_heads=1, indexer_top_k=32, n_ssm_qk_heads=1,
     n_ssm_v_heads=2, n_experts=40, n_used=3, expert_ff=32,

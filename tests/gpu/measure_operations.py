@@ -1,7 +1,9 @@
-"""Times of the operations beside the products at the real geometry: python -m tests.gpu.measure_operations [FILE].
+"""Times of a layer's operations at the real geometry: python -m tests.gpu.measure_operations [FILE].
 
-A figure is the time of one launch inside a graph of many, from events, the median of several replays; inputs are random and lie
-in several sets, so that what a layer reads once does not stay in a cache.  Prints a table and writes JSON.  No judgement.
+A figure is the time of one set of launches inside a graph of many, from events, the median of several replays; inputs are random
+and lie in several sets, so that what a layer reads once does not stay in a cache.  For windows: alone (every launch waits for the one
+before), early (programmatic launches, as windows run them), and the floor, the set's bytes at COPY_GB_PER_S.  Prints a table
+and writes JSON.  No judgement.
 """
 
 import json
@@ -11,9 +13,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tests.gpu.geometry import CodedOutput, REAL, flat, normal, single_rows, tables_of, window_of
+from tests.gpu.geometry import REAL, CodedOutput, flat, normal, single_rows, tables_of, window_of
+from tests.gpu.measured_layers import half_layers, products
 
 SETS, REPLAYS = 16, 15
+COPY_GB_PER_S = 4300.0
+"""An H200's device copy, bytes read plus bytes written."""
 C = REAL
 
 
@@ -56,12 +61,13 @@ def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
     ups = [flat(card, np.random.default_rng(s).integers(0, 200, 2 * width * C.low_rank).astype(np.uint8)) for s in range(sets)]
     yield "write+norm", [(launch_write_normalise(card, C, residual, n, y=y, inject=inject, norm=norm, normed=normed),)] * sets
     yield "combine+write+norm", [(launch_write_normalise(card, C, residual, n, experts=experts, inject=inject, norm=norm, normed=normed),)] * sets
-    yield "fused read", [(launch_read_mix(card, C, "BF16", low, up, C.low_rank, normed, n, mixed, coded.coded),) for up in ups]
+    yield "fused read", [(launch_read_mix(card, C, "BF16", low, up, C.low_rank, normed, n, mixed, coded.coded),) for up in ups], 2 * width * C.low_rank
 
 
 def delta_net(card, n: int) -> Iterator[tuple[str, Callable]]:
+    from strata.cuda.chunk_scan import launch_any_scan
     from strata.cuda.gdn import launch_prepare
-    from strata.cuda.scan import launch_commit, launch_scan
+    from strata.cuda.scan import launch_commit
 
     w, heads, size, n_slots = window(n), C.n_ssm_v_heads, C.ssm_state, min(n, 8)
     sets = 12 if n <= 8 else 2
@@ -74,9 +80,9 @@ def delta_net(card, n: int) -> Iterator[tuple[str, Callable]]:
     o, z, weight, gated, coded = make(n, C.ssm_inner), make(n, C.ssm_inner), make(size), make(n, C.ssm_inner), CodedOutput(card, n, C.ssm_inner)
     yield "prepare", [(launch_prepare(card, C, tables, u, alpha, beta, tail, conv, bias, decay, out_w, g, b),)] * sets
     yield "scan (+ gate)", [
-        launch_scan(card, C, tables, True, out_w, g, b, u, memory[s * one : (s + 1) * one], tail, n_slots, 0.1, o, z, weight, gated, coded.coded)
+        launch_any_scan(card, C, tables, True, out_w, g, b, u, memory[s * one : (s + 1) * one], tail, n_slots, 0.1, o, z, weight, gated, coded.coded)
         for s in range(sets)
-    ]
+    ], 2 * 4 * one
     if n <= 8:
         layers = sets
         stacked = [make(layers * n, C.ssm_channels), make(layers * n, heads), make(layers * n, heads), make(layers * n, C.ssm_channels)]
@@ -137,17 +143,35 @@ def others(card, n: int) -> Iterator[tuple[str, Callable]]:
         yield "picks", [launch_picks(card, logits, n, scratch, picks, hashes)] * 4
 
 
+def measured(card, n: int, room: Callable) -> Iterator[tuple[str, dict]]:
+    """Yield the figures of a room's cases, microseconds, and give their memory back."""
+    for name, sets, *n_bytes in room(card, n):
+        figures = {"alone": round(time_us(card, sets), 2)}
+        if n <= 8:
+            for launch in [launch for one in sets for launch in one][1:]:
+                launch.follow()
+            figures["early"] = round(time_us(card, sets), 2)
+        if n_bytes:
+            figures["floor"] = round(n_bytes[0] / COPY_GB_PER_S / 1000, 2)
+        yield name, figures
+    for purpose in list(card.taken):
+        card.give_back(purpose)
+
+
 def main() -> None:
     from strata.cuda.device import CudaDevice
 
     card, table = CudaDevice(0), {}
-    for n in (1, 8, 2048):
-        for room in (streams, delta_net, attention, experts, others):
-            for name, sets in room(card, n):
-                table.setdefault(name, {})[n] = round(time_us(card, sets), 2)
-    print(f"{'us':30s}" + "".join(f"{n:>12d}" for n in (1, 8, 2048)))
-    for name, row in table.items():
-        print(f"{name:30s}" + "".join(f"{row.get(n, '-'):>12}" for n in (1, 8, 2048)))
+    columns = [(n, kind) for n in (1, 8) for kind in ("alone", "early", "floor")] + [(2048, "alone")]
+    print(f"{'us':34s}" + "".join(f"{n:>7d} {kind:5s}" for n, kind in columns))
+    for room in (streams, products, half_layers, delta_net, attention, experts, others):
+        rows: dict = {}
+        for n in (1, 8, 2048):
+            for name, figures in measured(card, n, room):
+                rows.setdefault(name, {}).update({(n, kind): us for kind, us in figures.items()})
+        for name, row in rows.items():
+            print(f"{name:34s}" + "".join(f"{row.get(column, '-'):>13}" for column in columns), flush=True)
+            table[name] = {f"{n} rows {kind}": us for (n, kind), us in row.items()}
     if len(sys.argv) > 1:
         with open(sys.argv[1], "w") as file:
             json.dump({"device": card.card.name, "microseconds": table}, file, indent=1)

@@ -1,4 +1,4 @@
-"""Measures the product kernels of one card:  python -m tests.gpu.measure_products [FILE.json]
+"""Measures the product kernels of one card:  python -m tests.gpu.measure_products [--chunks] [FILE.json]
 
 Weight bytes per second of small-row products against a device copy (bytes read plus written), tensor-core rates of prompt
 chunks, launch costs.  Every case runs as a captured graph over enough copies of its weights that none stays in the cache.
@@ -12,15 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.cuda import float_chunks
 from strata.cuda.device import CudaDevice
 from strata.cuda.found import _checked
 from strata.cuda.graphs import Graph
 from strata.cuda.products import Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tiles import CHUNK, WINDOW, Tile
+from strata.cuda.tiles import CHUNK, EXPERTS, SNUG, WINDOW, Tile
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 
 WORKING_SET = 320 << 20
+FLOAT_OPERATIONS_PER_US, COPY_BYTES_PER_US = 33.5e6, 4.3e6
+"""Of an H200: fused multiply-adds in a microsecond (67 TFLOPS), bytes copied."""
+CHUNK_TILES = (
+    CHUNK, EXPERTS, SNUG, Tile(2, 8, 1, 1, 2, 2, 2), Tile(2, 8, 1, 1, 4, 1, 4), Tile(2, 8, 1, 2, 2, 1, 4), Tile(2, 8, 1, 2, 3, 1, 2),
+)
 N_TIMES = 9
 
 
@@ -30,6 +36,7 @@ class Measured:
     us: float
     gb_per_s: float
     tops: float
+    bound_us: float = 0.0
 
 
 def timed_us(device: CudaDevice, launches) -> float:
@@ -49,6 +56,12 @@ def timed_us(device: CudaDevice, launches) -> float:
         times.append(1000 * begin.elapsed_time(end) / len(launches))
     graph.close()
     return float(np.median(times))
+
+
+def label_of(tile: Tile) -> str:
+    known = {CHUNK: " CHUNK", EXPERTS: " EXPERTS", SNUG: " SNUG", WINDOW: " WINDOW"}
+    fields = (tile.bands, tile.columns, tile.sets, tile.units, tile.stages, tile.min_blocks, tile.side_by_side)
+    return ",".join(map(str, fields)) + known.get(tile, "")
 
 
 def copy_gb_per_s(device: CudaDevice) -> float:
@@ -79,10 +92,11 @@ class Bench:
         self.results: list[Measured] = []
         self.rng = np.random.default_rng(1)
 
-    def note(self, name: str, us: float, n_bytes: float = 0.0, n_operations: float = 0.0) -> None:
-        result = Measured(name, us, 1e-3 * n_bytes / us, 1e-6 * n_operations / us)
+    def note(self, name: str, us: float, n_bytes: float = 0.0, n_operations: float = 0.0, bound_us: float = 0.0) -> None:
+        result = Measured(name, us, 1e-3 * n_bytes / us, 1e-6 * n_operations / us, bound_us)
         self.results.append(result)
-        print(f"{name:58s} {us:9.2f} us {result.gb_per_s:8.0f} GB/s {result.tops:7.1f} TOPS", flush=True)
+        bound = f" bound {bound_us:7.1f} us" if bound_us else ""
+        print(f"{name:64s} {us:9.2f} us {result.gb_per_s:8.0f} GB/s {result.tops:7.1f} TOPS{bound}", flush=True)
 
     def packed(self, form, n_out: int, n_in: int, n_experts: int = 1, copies: int = 1) -> list[Packed]:
         """Return `copies` matrices in one allocation; all repeat one random megabyte."""
@@ -146,8 +160,8 @@ class Bench:
         for tile in tiles:
             launches = [dense_tiled(self.device, m, x, n_rows, out, tile) for m in matrices]
             us = timed_us(self.device, launches)
-            shape = f"{tile.bands},{tile.columns},{tile.sets},{tile.units},{tile.stages},{tile.min_blocks}"
-            self.note(f"chunk {name} {n_rows} rows {n_out}x{n_in} tile {shape}", us, 0, 2.0 * n_rows * n_out * n_in)
+            bound = n_rows * n_out * n_in / 32 * (5 if form.has_offset else 3) / FLOAT_OPERATIONS_PER_US
+            self.note(f"chunk {name} {n_rows} rows {n_out}x{n_in} tile {label_of(tile)}", us, 0, 2.0 * n_rows * n_out * n_in, bound)
         del matrices, x, out
         self.free()
 
@@ -164,10 +178,44 @@ class Bench:
         lists.n_listed.copy_to_device(np.array([n_experts], np.int32))
         out = self.device.empty("out", n_rows * n_used * n_out, np.float32)
         self.note(f"plan of {n_rows * n_used} entries", timed_us(self.device, [plan(self.device, lists)] * 4))
-        us = timed_us(self.device, [listed_tiled(self.device, weights, x, lists, out)] * 3)
-        self.note(f"chunk experts {name} {n_rows} rows {n_out}x{n_in}", us, 0, 2.0 * n_rows * n_used * n_out * n_in)
+        bound = n_rows * n_used * n_out * n_in / 32 * (5 if form.has_offset else 3) / FLOAT_OPERATIONS_PER_US
+        for tile in CHUNK_TILES:
+            us = timed_us(self.device, [listed_tiled(self.device, weights, x, lists, out, tile=tile)] * 3)
+            label = f"chunk experts {name} {n_rows} rows {n_out}x{n_in} tile {label_of(tile)}"
+            self.note(label, us, 0, 2.0 * n_rows * n_used * n_out * n_in, bound)
         del weights, x, out, lists
         self.free()
+
+    def float_chunk(self, n_out: int, n_in: int, n_rows: int) -> None:
+        """Every kind that takes the shape, the chosen one first; the bound is the larger of 67 TFLOPS and the bytes at copy speed."""
+        values = (self.rng.standard_normal(n_out * n_in).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        weights = self.device.upload("weights", values)
+        x = self.device.upload("rows", self.rng.standard_normal(n_rows * n_in).astype(np.float32))
+        out = self.device.empty("out", n_rows * n_out, np.float32)
+        n_bytes = 2 * n_out * n_in + 4 * n_rows * (n_in + n_out)
+        bound = max(n_rows * n_out * n_in / FLOAT_OPERATIONS_PER_US, n_bytes / COPY_BYTES_PER_US)
+        chosen = float_chunks.kind_of(self.device.card.capability, n_in, n_out, n_rows)
+        others = ["few outputs"] if n_out <= 4 else ["lanes", "tiles", *(["short tiles"] if 256 <= n_in <= 512 else [])]
+        for kind in dict.fromkeys((chosen, *others)):
+            launches = [floats(self.device, "BF16", weights, n_in, n_out, x, n_rows, out, kind=kind)] * 3
+            label = f"BF16 {n_out}x{n_in} {n_rows} rows, {kind}{' (chosen)' if kind == chosen else ''}"
+            self.note(label, timed_us(self.device, launches), n_bytes, 2.0 * n_rows * n_out * n_in, bound)
+        del weights, x, out
+        self.free()
+
+    def chunks(self) -> None:
+        """Products of prompt chunks at the real geometry."""
+        for n_rows in (2048, 512):
+            for n_out, n_in in ((320, 10240), (10240, 320), (512, 2560), (128, 2560), (48, 2560), (4, 10240), (1, 2560)):
+                self.float_chunk(n_out, n_in, n_rows)
+            for name in ("Q4_K", "Q8_0", "Q2_0"):
+                self.chunk(name, n_rows, 5120, 2560, CHUNK_TILES)
+            for name in ("Q3_K", "Q6_K", "IQ4_XS"):
+                self.chunk(name, n_rows, 5120, 2560, (CHUNK, SNUG))
+            self.chunk("Q4_K", n_rows, 2560, 6144, (CHUNK, SNUG))
+            for n_out, n_in in ((640, 2560), (2560, 640)):
+                self.chunk_experts("Q2_0", n_rows, n_out, n_in)
+            self.coding(n_rows, 2560)
 
     def floats(self, n_out: int, n_in: int, row_counts) -> None:
         n_bytes, most = 2 * n_out * n_in, max(row_counts)
@@ -211,10 +259,7 @@ class Bench:
         print(f"host time: {1e6 * sent / 300:.2f} us a launch, {1e6 * replayed:.1f} us a replay of 300 launches", flush=True)
 
 
-def main(argv: list[str]) -> int:
-    bench = Bench()
-    copy = copy_gb_per_s(bench.device)
-    print(f"{bench.device.card.name}: device copy {copy:.0f} GB/s", flush=True)
+def measure_everything(bench: Bench) -> None:
     bench.launch_costs()
     for name in ("Q4_K", "Q2_0", "Q8_0", "Q6_K", "IQ4_XS", "IQ3_S"):
         bench.small(name, 10240, 2560, (1, 8))
@@ -231,22 +276,26 @@ def main(argv: list[str]) -> int:
         bench.experts("Q2_0", 640, 2560, n_entries)
         bench.experts("Q2_0", 1280, 2560, n_entries)
         bench.experts("Q2_0", 2560, 640, n_entries)
-    tiles = (CHUNK, Tile(2, 8, 1, 1, 3, 2), Tile(2, 8, 2, 1, 2, 1))
-    for name in ("Q4_K", "Q8_0", "Q2_0"):
-        bench.chunk(name, 2048, 5120, 2560, tiles)
-    bench.chunk("Q3_K", 2048, 5120, 2560, (CHUNK,))
-    bench.chunk_experts("Q2_0", 2048, 640, 2560)
-    bench.chunk_experts("Q2_0", 2048, 2560, 640)
     bench.floats(324, 10240, (1, 2, 4, 8))
     bench.floats(10240, 320, (1, 8))
     bench.floats(512, 2560, (1, 8))
-    for n_out, n_in in ((320, 10240), (10240, 320), (512, 2560)):
-        bench.floats(n_out, n_in, (2048,))
     bench.coding(1, 2560)
     bench.coding(8, 2560)
-    bench.coding(2048, 2560)
+    bench.chunks()
+
+
+def main(argv: list[str]) -> int:
+    only_chunks = "--chunks" in argv
+    argv = [word for word in argv if word != "--chunks"]
+    bench = Bench()
+    copy = copy_gb_per_s(bench.device)
+    print(f"{bench.device.card.name}: device copy {copy:.0f} GB/s", flush=True)
+    if only_chunks:
+        bench.chunks()
+    else:
+        measure_everything(bench)
     if argv:
-        results = [dict(name=r.name, us=r.us, gb_per_s=r.gb_per_s, tops=r.tops) for r in bench.results]
+        results = [dict(name=r.name, us=r.us, gb_per_s=r.gb_per_s, tops=r.tops, bound_us=r.bound_us) for r in bench.results]
         with open(argv[0], "w") as file:
             json.dump({"card": bench.device.card.name, "copy_gb_per_s": copy, "results": results}, file, indent=1)
     return 0

@@ -43,6 +43,16 @@ def test_a_window_of_one_session_has_the_bits_of_the_host_at_every_row_count(con
 def test_windows_of_several_sessions_have_the_bits_of_the_host(config, card, control):
     for number, segments in enumerate((((4, 0, 1), (1, 9, 1), (0, 2, 1)), ((2, 7, 3), (0, 5, 5), (4, 1, 1)), ((1, 3, 70), (4, 6, 2), (0, 9, 60)))):
         checks_gdn.check_window(card, control, config, window_of(*segments), 50 + number)
+    checks_gdn.check_window(card, control, config, window_of((2, 4, 100), (0, 1, 3), keep=False), 60)
+
+
+@BOTH
+@pytest.mark.parametrize("keep", [True, False])
+def test_decode_windows_of_the_delta_net_have_the_bits_of_the_host(config, keep, card, control):
+    rows = [tuple((slot, 7 + slot, 1) for slot in range(n)) for n in range(1, 6)]
+    segments = [((3, 11, n),) for n in range(1, 9)] + rows + [((4, 0, 1), (1, 9, 2), (0, 2, 1)), ((2, 7, 3), (0, 1, 4), (4, 1, 1))]
+    for number, one in enumerate(segments):
+        checks_gdn.check_window_scan(card, control, config, window_of(*one, keep=keep), 70 + number)
 
 
 @BOTH
@@ -125,10 +135,11 @@ def test_draft_picks_are_those_of_the_host(config, card):
         lambda card, control: checks_streams.check_write_and_norm(card, control, SMALL, (2,)),
         lambda card, control: checks_streams.check_read(card, control, SMALL, "BF16", (2,)),
         lambda card, control: checks_gdn.check_window(card, control, SMALL, window_of((0, 3, 2)), 1),
+        lambda card, control: checks_gdn.check_window_scan(card, control, SMALL, window_of((0, 3, 2)), 1),
         lambda card, control: checks_attention.check_attention(card, control, SMALL, "f16", single_rows(1, (70,)), 80, 1),
         lambda card, control: checks_small.check_routing(card, SMALL, (2,)),
     ],
-    ids=["write", "read", "window", "attention", "routing"],
+    ids=["write", "read", "window", "decode window", "attention", "routing"],
 )
 def test_a_single_changed_bit_is_noticed(check, card, control, monkeypatch):
     honest = GuardedOutput.read

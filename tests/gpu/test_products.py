@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from strata.formats.table import FORMATS
+from tests.gpu.checks_projections import check_projections
 from tests.gpu.support import (
     GuardedOutput, ROW_COUNTS, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, folded_bits, packed_weights, padded_bytes,
     product_on_host, random_float_weights, random_rows, turned,
@@ -47,7 +48,7 @@ def test_a_dense_product_has_the_bits_of_the_host_at_every_row_count(form, card,
 @pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_every_tiling_gives_the_same_bits(form, card, control):
     from strata.cuda.products import Packed, dense_tiled
-    from strata.cuda.tiles import CHUNK, WINDOW, Tile
+    from strata.cuda.tiles import CHUNK, EXPERTS, SNUG, WINDOW, Tile
 
     n_out, n_in = 150, width(form)
     raw = packed_weights(form, 3, n_out, n_in)
@@ -55,7 +56,7 @@ def test_every_tiling_gives_the_same_bits(form, card, control):
     coded = coded_on_host(control, random_rows(4, 130, n_in))
     wanted = dense_on_host(control, form, raw, n_out, coded)
     x = uploaded(card, coded)
-    for tile in (WINDOW, CHUNK, Tile(2, 4, 2, 1, 3, 1), Tile(1, 1, 2, 0, 3, 1)):
+    for tile in (WINDOW, CHUNK, EXPERTS, SNUG, Tile(2, 4, 2, 1, 3, 1), Tile(1, 1, 2, 0, 3, 1), Tile(2, 8, 1, 2, 2, 1, 4)):
         for n_rows in (1, 6, 130):
             out = GuardedOutput(card, n_rows * n_out)
             dense_tiled(card, weights, x, n_rows, out.inside, tile).go()
@@ -115,6 +116,57 @@ def test_a_float_product_has_the_bits_of_the_host_at_every_row_count(type_name, 
         floats(card, type_name, placed, n_in, n_out, rows, n_rows, out.inside).go()
         card.synchronise()
         assert_same_bits(f"{type_name}, {n_in} columns, {n_rows} rows", out.read((n_rows, n_out)), wanted[:n_rows])
+
+
+@pytest.mark.parametrize(
+    ("form", "float_type"), [(form, "BF16") for form in ALL] + [(FORMATS[12], "F16"), (FORMATS[12], "F32")],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_products_launched_together_have_the_bits_of_the_host(form, float_type, card, control):
+    counts = (1, 2, 3, 4) if form is FORMATS[12] else (1, 4)
+    check_projections(card, control, (form,) * 3, (float_type,) * 2, (83, 16, 150, 37, 3), width(form), counts, 1)
+    check_projections(card, control, (form,) * 2, (float_type,) * 2, (83, 150, 37, 3), width(form), (5, 8), 2)
+
+
+def test_products_of_several_kinds_have_the_bits_of_the_host(card, control):
+    forms = tuple(FORMATS[i] for i in (12, 8, 12, 42))
+    check_projections(card, control, forms, ("BF16", "F32", "BF16"), (83, 16, 40, 21, 37, 3, 70), 1280, (1, 2, 4, 7, 9), 7)
+    check_projections(card, control, forms[:1], ("BF16",), (83, 37), 2560, (1, 4, 5, 9), 2)
+    check_projections(card, control, (), ("BF16",) * 2, (324, 4), 10240, (1, 2, 3, 8), 1)
+    check_projections(card, control, (), ("F32",) * 2, (33, 5), 320, (1, 8), 2)
+
+
+@pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
+@pytest.mark.parametrize(("n_in", "n_out"), [(256, 48), (320, 512), (324, 33), (512, 320), (1284, 48), (2560, 48), (2560, 512), (2560, 1), (10240, 320), (10240, 4)])
+def test_every_kind_of_chunk_product_has_the_bits_of_the_host(type_name, n_in, n_out, card, control):
+    from strata.cuda import float_chunks, float_lanes, float_short_tiles, float_tiles
+    from strata.cuda.products import floats
+
+    is_short, is_narrow = float_short_tiles.LEAST_COLUMNS <= n_in <= float_short_tiles.MOST_COLUMNS, n_out <= float_lanes.FEW_OUTPUTS.outputs
+    fits = {"tiles": True, "short tiles": is_short, "few outputs": is_narrow, "lanes": True}
+    kinds = [kind for kind in float_chunks.KINDS if fits[kind] and (float_tiles.fits(card.card.capability) or "tiles" not in kind)]
+    row_counts = [n for n in ROW_COUNTS if n > 8] if type_name == "BF16" else [9, 33, 257]
+    weights, x = random_float_weights(type_name, 18, n_out, n_in), random_rows(19, max(row_counts), n_in)
+    wanted = floats_on_host(control, type_name, weights, x)
+    placed, rows = card.upload("weights", padded_bytes(weights)), card.upload("rows", x.reshape(-1))
+    for kind in (None, *kinds):
+        for n_rows in row_counts:
+            out = GuardedOutput(card, n_rows * n_out)
+            floats(card, type_name, placed, n_in, n_out, rows, n_rows, out.inside, kind=kind).go()
+            card.synchronise()
+            assert_same_bits(f"{kind}, {type_name}, {n_out} x {n_in}, {n_rows} rows", out.read((n_rows, n_out)), wanted[:n_rows])
+
+
+def test_blocks_that_take_many_tiles_of_rows_have_the_bits_of_the_host(card, control):
+    from strata.cuda.products import floats
+
+    n_rows, n_in, n_out = 2048, 320, 1024
+    weights, x = random_float_weights("BF16", 28, n_out, n_in), random_rows(29, n_rows, n_in)
+    placed, rows = card.upload("weights", padded_bytes(weights)), card.upload("rows", x.reshape(-1))
+    out = GuardedOutput(card, n_rows * n_out)
+    floats(card, "BF16", placed, n_in, n_out, rows, n_rows, out.inside).go()
+    card.synchronise()
+    assert_same_bits("2048 rows", out.read((n_rows, n_out)), floats_on_host(control, "BF16", weights, x))
 
 
 @pytest.mark.parametrize("span", [32, 256])

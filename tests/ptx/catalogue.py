@@ -42,50 +42,106 @@ def _signature(text: str) -> tuple:
 
 
 DENSE_ROWS = "u8 I I I I i8 f32 i32 f32"
+JOINED_ROWS = "u8 u8 u8 I I I I I I i8 f32 i32 f32 f32 f32 u8 u8 I I I I f32 f32 f32"
+JOINED_TILES = "u8 u8 u8 I I I I I I i8 f32 i32 f32 f32 f32"
 EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
+GATE_UP = "u8 u8 u8 u8 L I I I I I i32 i32 i32 i32 i8 f32 i32 i8 i8 f32 i32"
+DOWN = "u8 u8 L I I I I I I i32 i32 i32 i8 f32 i32 f32"
+ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
+
 
 def quantised_products() -> Iterator[Entry]:
-    from strata.cuda.rows import dense_rows, expert_rows
+    from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
     from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-    from strata.cuda.tiles import CHUNK, WINDOW
+    from strata.cuda.tiles import CHUNK, EXPERTS, SNUG, WINDOW
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
         for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
             yield Entry(
-                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, t), _signature(DENSE_ROWS),
+                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, STAGES, t), _signature(DENSE_ROWS),
                 most, n_rows == 1 or chosen and n_rows == 4,
             )
+            yield Entry(
+                f"deep dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, DEEP_STAGES, t),
+                _signature(DENSE_ROWS), 168, chosen and n_rows == 1,
+            )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
-        for name, tile in (("window", WINDOW), ("chunk", CHUNK)):
+        for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
             yield Entry(
                 f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, s, t), _signature(DENSE_TILES),
-                80 if tile is WINDOW else 128, chosen,
+                {WINDOW: 80, SNUG: 128}.get(tile, 176), chosen,
             )
-        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, CHUNK, t), _signature(EXPERT_TILES), 128, chosen)
+        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, EXPERTS, t), _signature(EXPERT_TILES), 176, chosen)
+
+
+def expert_products() -> Iterator[Entry]:
+    from strata.cuda.expert_products import DOWN_TURNS, down_kernel, gate_up_kernel
+    from strata.cuda.pairs import PASS_ROWS
+    from strata.cuda.router import router_kernel
+
+    for type_id, form in FORMATS.items():
+        for n_pass in (1, PASS_ROWS):
+            yield Entry(
+                f"gate_up {form.name} {n_pass}", lambda t, i=type_id, n=n_pass: gate_up_kernel(i, n, t), _signature(GATE_UP), 128,
+                form.name in THOROUGH,
+            )
+            yield Entry(
+                f"down {form.name} {n_pass}", lambda t, i=type_id, n=n_pass: down_kernel(i, n, DOWN_TURNS, t), _signature(DOWN), 128,
+                form.name in THOROUGH,
+            )
+    for name, n_rows, staged in (("BF16", 1, True), ("BF16", 8, True), ("BF16", 8, False), ("F32", 8, True), ("F16", 2, True)):
+        yield Entry(
+            f"router {name} {n_rows} {staged}", lambda t, n=name, r=n_rows, s=staged: router_kernel(n, 512, 10, r, s, t), _signature(ROUTER),
+            128, name == "BF16",
+        )
+
+
+def joined_products() -> Iterator[Entry]:
+    from strata.cuda.joined_rows import float_cut, joined_rows
+    from strata.cuda.tile_kernels import joined_tiles
+    from strata.cuda.tiles import WINDOW
+
+    for type_id, form in FORMATS.items():
+        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
+            for floats in ("", "BF16", "F32"):
+                staged = bool(floats) and float_cut(floats, 2560, n_rows)[0]
+                yield Entry(
+                    f"joined_rows {form.name} {n_rows} {floats or 'alone'}",
+                    lambda t, i=type_id, r=n_rows, f=floats, s=staged: joined_rows(i, r, f, s, t), _signature(JOINED_ROWS), most,
+                    form.name in THOROUGH and n_rows in (1, 4) and floats == "BF16",
+                )
+        yield Entry(
+            f"joined_tiles {form.name}", lambda t, i=type_id: joined_tiles(i, WINDOW, t), _signature(JOINED_TILES), 80, form.name in THOROUGH
+        )
 
 
 def float_products() -> Iterator[Entry]:
+    from strata.cuda.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
     from strata.cuda.float_rows import float_rows
     from strata.cuda.float_short_rows import short_rows
+    from strata.cuda.float_short_tiles import short_tiles
     from strata.cuda.float_tiles import float_tiles
 
     for name in ("BF16", "F16", "F32"):
         for n_rows, n_outputs, staged in ((1, 1, True), (2, 1, True), (8, 1, False), (8, 4, False)):
             yield Entry(
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
-                _signature("u8 I I I f32 f32"), 128, name == "BF16",
+                _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
         for n_rows in (1, 2):
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),
                 128, name == "BF16",
             )
-        weights = "f32" if name == "F32" else "u8"
-        yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), _signature(f"{weights} I I I f32 f32"), 128, True)
+        chunk = _signature("u8 I I I f32 f32")
+        yield Entry(f"float_lanes {name}", lambda t, n=name: float_lanes(n, SQUARE, t), chunk, 128, True)
+        yield Entry(f"float_lanes {name} few", lambda t, n=name: float_lanes(n, FEW_OUTPUTS, t), chunk, 96, name == "BF16")
+        yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), chunk, 240, name == "BF16")
+        yield Entry(f"short_tiles {name}", lambda t, n=name: short_tiles(n, t), chunk, 255, name == "BF16")
 
 
 def small_kernels() -> Iterator[Entry]:
@@ -103,7 +159,13 @@ def operations() -> Iterator[Entry]:
     yield from entries()
 
 
-ROOMS = (quantised_products, float_products, small_kernels, operations)
+def bench_kernels() -> Iterator[Entry]:
+    from tests.ptx.bench_kernels import entries
+
+    yield from entries()
+
+
+ROOMS = (quantised_products, joined_products, expert_products, float_products, small_kernels, operations, bench_kernels)
 
 
 def entries() -> list[Entry]:

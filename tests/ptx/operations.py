@@ -35,9 +35,11 @@ def streams() -> Iterator[Entry]:
 
     hidden, n_streams, n_used = REAL.hidden, REAL.n_streams, REAL.n_used
     yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
+    yield _entry("norm", lambda t: s.stream_kernel(hidden, 1, s.NO_BLOCK, 1, True, False, t), "9*f32 F f32", 64)
+    yield _entry("norm of whole rows", lambda t: s.stream_kernel(hidden * n_streams, 1, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
     yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, t), "9*f32 F f32", 64)
     build = lambda t: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, t)  # noqa: E731
-    yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 96)
+    yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 128)
     yield _entry("low-rank gate", s.low_rank_gate_kernel, "f32 I F", 64)
     yield _entry("mix", lambda t: s.mix_kernel(hidden, n_streams, t), f"3*f32 {CODED}", 64)
     yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 64)
@@ -52,18 +54,25 @@ def streams() -> Iterator[Entry]:
 
 def delta_net() -> Iterator[Entry]:
     from strata.cuda import gdn
+    from strata.cuda.chunk_scan import ChunkScanShape, chunk_scan_kernel
     from strata.cuda.scan import ScanShape, scan_kernel
+    from strata.cuda.window_scan import WindowShape, window_scan_kernel
 
     for config, label in ((REAL, "real"), (SMALL, "small")):
         heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
         real = config is REAL
         build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
-        yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 64, real)
+        yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 80, real)
+        for keep in (True, False):
+            build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k, t.async_copies), t)  # noqa: E731
+            name = f"window scan {'kept' if keep else 'to be committed'} {label}"
+            yield _entry(name, build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
+        build = lambda t, h=heads: chunk_scan_kernel(ChunkScanShape(*h, True), t)  # noqa: E731
+        yield _entry(f"scan of a prompt {label}", build, "6*f32 2*i32 i32 F f32", 128, real)
         for name, variant, tail in (
             ("scan of a window", (1, True, True, True), f"f32 {CODED}"),
             ("scan of a verify window", (1, False, True, True), f"f32 {CODED}"),
-            ("scan of a prompt", (2, True, True, False), f"f32 {CODED}"),
             ("replay", (1, True, False, False), "5*f32"),
         ):
             build = lambda t, h=heads, v=variant: scan_kernel(ScanShape(*h, *v), t)  # noqa: E731
@@ -93,16 +102,31 @@ def attention() -> Iterator[Entry]:
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
 
 
+def draft_layer() -> Iterator[Entry]:
+    from strata.cuda import draft_cells, heads
+
+    yield _entry("draft places", draft_cells.note_kernel, "i32 I 3*i32 I", 64)
+    yield _entry("draft list", draft_cells.list_kernel, "i32 I 3*i32 I i32", 64)
+    yield _entry("draft streams moved", draft_cells.move_kernel, "f32 i32 f32 i32 I", 64)
+    for c, label in ((REAL, "real"), (SMALL, "small")):
+        for kv, kind in (("f16", "u16"), ("int8", "i8")):
+            for n_q, what in ((c.n_q_heads, "heads without indexer"), (0, "cells alone")):
+                shape = heads.HeadShape(n_q, c.n_kv_heads, c.head_dim, 0, c.indexer_dim, c.rope_dims // 2, c.indexer_block, kv, "f16")
+                text = f"9*f32 F f32 4*i32 2*I f32 {kind} u16 {kind} u16 3*f32"
+                yield _entry(f"{what} {kv} {label}", lambda t, s=shape: heads.heads_kernel(s, t), text, 96, kv == "f16" and c is REAL)
+
+
 def small_operations() -> Iterator[Entry]:
     from strata.cuda import lookup, ngrams, picks, routing
 
     c = REAL
     yield _entry("route", lambda t: routing.route_kernel(c.n_experts, c.n_used, t), "f32 I i32 f32", 96)
-    for n_rows in (1, 8, 102):
+    for n_rows in (1, 8):
         build = lambda t, n=n_rows: routing.together_kernel(c.n_experts, c.n_used, n, t)  # noqa: E731
         yield _entry(f"route and group {n_rows} rows", build, "f32 i32 f32 5*i32 I", 128, n_rows == 8)
     yield _entry("first entries", routing.first_kernel, "i32 2*I 2*i32", 64)
     yield _entry("placed entries", lambda t: routing.place_kernel(c.n_used, t), "i32 2*I 7*i32 I", 64)
+    yield _entry("lookup of tokens", lambda t: lookup.lookup_kernel("Q4_K", 1, t), "u8 L i32 I f32", 64)
     for name in ("Q4_K", "IQ3_S", "Q2_0", "IQ4_NL", "Q5_1", "BF16"):
         yield _entry(f"lookup {name}", lambda t, n=name: lookup.lookup_kernel(n, 4, t), "u8 L i32 I f32", 64, name == "Q4_K")
     yield _entry("n-gram hash", lambda t: ngrams.hash_kernel(c.n_ple_heads, c.ple_heads_per_ngram, t), "i32 I 4*i32 I 3*u64 i64", 64)
@@ -113,7 +137,7 @@ def small_operations() -> Iterator[Entry]:
     yield _entry("picks", picks.pick_kernel, "i32 u64 I i32 u64", 64)
 
 
-ROOMS = (streams, delta_net, attention, small_operations)
+ROOMS = (streams, delta_net, attention, draft_layer, small_operations)
 
 
 def entries() -> Iterator[Entry]:

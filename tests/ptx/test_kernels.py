@@ -6,7 +6,8 @@ for the machine code; `test_contraction.py` shows both ways of it on machine cod
 
 import pytest
 
-from tests.ptx.compiled import CAPABILITIES, compile_ptx, link, unrounded_operations, why_no_compiler
+from strata.cuda.compiling import compile_ptx, link, why_no_compiler
+from tests.ptx.compiled import CAPABILITIES, unrounded_operations
 
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str(REASON))]

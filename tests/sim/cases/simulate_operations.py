@@ -25,6 +25,18 @@ def test_a_window_of_the_gated_delta_net(card, control):
     checks_gdn.check_window(card, control, TOY, window_of((2, 5, 2), (0, 9, 1)), 1)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_decode_window_of_the_gated_delta_net(keep, card, control):
+    checks_gdn.check_window_scan(card, control, TOY, window_of((2, 5, 3), (0, 1, 1), keep=keep), 1)
+
+
+@pytest.mark.parametrize("segments", [((2, 5, 3), (0, 9, 1)), ((1, 0, 19),)])
+def test_a_chunk_of_the_gated_delta_net(segments, card, control, monkeypatch):
+    """Several segments; more tokens than travel together."""
+    monkeypatch.setattr("strata.cuda.chunk_scan.MOST_WINDOW_ROWS", 0)
+    checks_gdn.check_window(card, control, TOY, window_of(*segments), 1)
+
+
 def test_a_replay(card, control):
     checks_gdn.check_replay(card, control, TOY, window_of((1, 5, 2), (3, 9, 1), keep=False), [1, 0], 1)
 

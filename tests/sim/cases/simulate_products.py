@@ -6,12 +6,13 @@ import pytest
 from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
 from strata.cuda.tiles import WINDOW, Tile
 from strata.formats.table import by_name
+from tests.gpu.checks_projections import check_projections
 from tests.gpu.support import (
     GuardedOutput, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, packed_weights, padded_bytes, product_on_host,
     random_float_weights, random_rows, turned,
 )
 
-SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1)
+SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2)
 
 
 def uploaded(card, coded):
@@ -72,6 +73,34 @@ def test_float_products(type_name, n_in, n_rows, card, control):
     placed = card.upload("weights", padded_bytes(weights))
     floats(card, type_name, placed, n_in, n_out, card.upload("x", x.reshape(-1)), n_rows, out.inside).go()
     assert_same_bits(type_name, out.read((n_rows, n_out)), floats_on_host(control, type_name, weights, x))
+
+
+@pytest.mark.parametrize(
+    ("names", "floats", "n_in", "n_rows", "most"),
+    [
+        (("Q4_K",) * 3, ("BF16",) * 2, 256, 1, 1), (("Q2_0",) * 2, ("F32",), 320, 2, 1), (("Q4_K",) * 3, ("BF16",) * 2, 256, 5, 2),
+        (("Q4_K", "Q8_0"), ("F16", "BF16"), 256, 1, 2), ((), ("F16",) * 2, 1056, 1, 1),
+    ],
+)
+def test_products_launched_together(names, floats, n_in, n_rows, most, card, control):
+    forms = tuple(by_name(name) for name in names)
+    n_outs = (18, 5, 16)[: len(forms)] + (3, 2)[: len(floats)]
+    check_projections(card, control, forms, floats, n_outs, n_in, (n_rows,), most)
+
+
+@pytest.mark.parametrize(("kind", "type_name", "n_in"), [
+    ("tiles", "BF16", 324), ("tiles", "F32", 1284), ("short tiles", "BF16", 320), ("short tiles", "F16", 324), ("few outputs", "BF16", 324),
+    ("lanes", "F32", 324),
+])
+def test_float_products_of_chunks(kind, type_name, n_in, card, control, monkeypatch):
+    """Every kind of kernel, with rows and outputs beyond the end; one block takes several tiles of rows in turn."""
+    monkeypatch.setattr("strata.cuda.float_short_tiles.BLOCKS", 1)
+    n_rows, n_out = 17, 3 if kind == "few outputs" else 33
+    weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)
+    out = GuardedOutput(card, n_rows * n_out)
+    placed = card.upload("weights", padded_bytes(weights))
+    floats(card, type_name, placed, n_in, n_out, card.upload("x", x.reshape(-1)), n_rows, out.inside, kind=kind).go()
+    assert_same_bits(kind, out.read((n_rows, n_out)), floats_on_host(control, type_name, weights, x))
 
 
 @pytest.mark.parametrize("span", [32, 256])

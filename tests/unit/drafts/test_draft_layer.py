@@ -95,6 +95,15 @@ def test_slots_that_draft_together_draft_as_they_do_alone(bench):
         assert together.tokens[row] == alone[slot].tokens[0] and together.probabilities[row] == alone[slot].probabilities[0]
 
 
+def test_a_proposal_does_not_wear_out(bench):
+    text = text_of(1)
+    bench.read(0, text, 0, 20)
+    first, again = (bench.drafts.propose([0]) for _ in range(2))
+    assert first.tokens == again.tokens and first.logits.tobytes() == again.logits.tobytes()
+    behind = bench.drafts.propose([0], first.tokens.tolist())
+    assert behind.logits.tobytes() != first.logits.tobytes()
+
+
 def test_a_chain_is_forgotten_when_the_next_cells_are_built(bench):
     text = text_of(1)
     for slot in (0, 1):

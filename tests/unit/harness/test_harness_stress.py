@@ -46,6 +46,21 @@ def test_poison_one_cell_too_early_is_noticed(monkeypatch):
     assert not compare(left, right, ["a", "b", "c"]).is_exact
 
 
+class Replaying:
+    """An executor on a card, or what a stress sees of it."""
+
+    def __init__(self, output) -> None:
+        self.placed = type("Placed", (), {"output": output})
+
+    def run_window(self, window, residual, blocks):
+        return np.float32([0.4, 1.6])
+
+
+def test_ties_round_the_logits_of_a_card_and_leave_rows_that_are_handed_on():
+    assert stress.TiedLogits(Replaying("head")).run_window(None, None, None).tolist() == [0, 2]
+    assert stress.TiedLogits(Replaying(None)).run_window(None, None, None).tolist() == [np.float32(0.4), np.float32(1.6)]
+
+
 def test_poison_fills_the_cells_from_a_position_on_and_no_others():
     with Engine(shipped()[0], EngineSettings(context=64, batch=2)) as engine:
         (stage,) = engine.stages

@@ -55,6 +55,23 @@ def test_level_one_compares_thousands_of_logit_rows():
     assert sum(item.max_new for case in cases for item in case.workload.items) > 5000
 
 
+@pytest.mark.parametrize("suite", ["drafts", "sampled", "batch-mtp"])
+@pytest.mark.parametrize("devices", [{"devices": "host"}, {"devices": "host,host", "layer_split": (6,)}])
+def test_suites_of_drafts_can_run_on_the_devices_given(suite, devices):
+    runner = Runner(shipped()[0])
+    for case in SUITES[suite].cases(scope(**devices)):
+        runner.check(case.right, case.workload)
+        assert case.right.settings.devices == devices["devices"]
+
+
+def test_device_compares_proposals_where_both_arms_draft():
+    cases = [case for case in SUITES["device"].cases(scope()) if case.alike]
+    assert {case.right.settings.spec for case in cases} >= {2, 4, 8} and any(case.right.settings.batch_mtp for case in cases)
+    for case in cases:
+        assert case.left.settings.mtp and case.left.settings.devices == "host" and "cuda:0" in case.right.settings.devices
+        assert case.left.settings.spec_policy == case.right.settings.spec_policy == "full"
+
+
 def test_batch_covers_two_to_eight_slots():
     assert {case.right.settings.batch for case in SUITES["batch"].cases(scope())} == set(range(2, 9))
 

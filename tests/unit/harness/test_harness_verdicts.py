@@ -39,6 +39,13 @@ def test_each_feature_of_several_must_happen():
     assert (verdict, reason) == ("vacuous", "the feature never engaged: late=0")
 
 
+@pytest.mark.parametrize(("left", "right", "verdict"), [(3, 3, "exact"), (3, 2, "differs"), (0, 1, "differs")])
+def test_counters_that_must_be_alike_are_compared(left, right, verdict):
+    a, b = outcome("a", [GOOD], {"steps": left}), outcome("b", [GOOD], {"turns": 3, "steps": right})
+    found = judge(replace(case(), alike=("steps",)), a, b, compare(a.answers, b.answers, ["chat-0"]))
+    assert found == (verdict, "" if verdict == "exact" else f"steps is {left} and {right}")
+
+
 def test_arms_with_equal_settings_in_force_prove_nothing():
     same = {"batch": "1"}
     verdict, reason = verdict_of(outcome("a", [GOOD], effective=same), outcome("b", [GOOD], {"turns": 3}, same))

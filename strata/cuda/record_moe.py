@@ -1,0 +1,151 @@
+"""Recording the experts block: which launches compute it for a window.
+
+Windows of up to PLACES rows take three launches: router, shared gate, choice and lists; gate, up, activation and codes; down.  Where
+the shared expert has another format or width than the experts, the last two are two launches each; where gate and up differ, or a
+kernel has no room on the card, one launch for each product and activation stands in, as in prompt chunks.  The bits are the same.
+
+Entries of the listed experts come first in the outputs, the shared expert's rows after them.  Does not know: streams, sessions.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from strata.cuda import expert_products, products
+from strata.cuda.activation import launch_activation
+from strata.cuda.combine import Combined
+from strata.cuda.expert_products import Experts, launch_down, launch_gate_up
+from strata.cuda.placed import FloatMatrix, Part
+from strata.cuda.products import Coded, Lists, Packed
+from strata.cuda.router import fits as router_fits
+from strata.cuda.router import launch_router
+from strata.cuda.routing import launch_route_and_group
+from strata.cuda.workspace import PLACES
+
+
+class MoeRecorder:
+    """Lists the launches of a window's experts blocks through a recorder's `add`, on buffers of its workspace."""
+
+    def __init__(self, device, config, work, n_rows: int, add) -> None:
+        self.device, self.config, self.work, self.n, self.add = device, config, work, n_rows, add
+        self.n_entries = n_rows * config.n_used
+
+    def block(self, w: Part, values, coded: Coded) -> Combined:
+        """The experts of rows `values` float32 [rows, H] and their codes."""
+        c, work, n_entries = self.config, self.work, self.n_entries
+        ids, entry_of = work.get("ids", n_entries, np.int32), work.get("entry of", n_entries, np.int32)
+        weights, lists = work.get("router weights", n_entries), work.lists("lists", c.n_experts, n_entries)
+        shared_gate = self._route(w, values, coded, ids, weights, lists, entry_of)
+        if self.n > PLACES:
+            self.add(products.plan(self.device, lists))
+        hidden = self._hidden(w, coded, lists)
+        outputs = self._outputs(w, hidden, lists)
+        return Combined(c.n_used, outputs, entry_of, weights, outputs[n_entries * c.hidden :], shared_gate)
+
+    # ---- router
+
+    def _route(self, w: Part, values, coded: Coded, ids, weights, lists: Lists, entry_of) -> Any:
+        """Add the choice of experts and their lists; return the shared gate's logits [rows]."""
+        c, work, n, router, shared = self.config, self.work, self.n, w.router, w.shared_router
+        logits, shared_gate = work.get("router", n * c.n_experts), work.get("shared gate", n)
+        if self._is_one_router(router, shared):
+            counter = work.constant("router counter", np.zeros(1, np.int32))
+            self.add(launch_router(
+                self.device, c, router.type_name, router.raw, shared.raw, router.n_in, values, n, logits, shared_gate, counter, ids, weights,
+                lists, entry_of,
+            ))
+            return shared_gate
+        self._times(router, values, coded, logits)
+        first, count = (work.get(f"expert {name}", c.n_experts, np.int32) for name in ("first", "count"))
+        self.add(launch_route_and_group(self.device, c, logits, n, ids, weights, lists, entry_of, first, count))
+        return self._times(shared, values, coded, shared_gate)
+
+    def _is_one_router(self, router, shared) -> bool:
+        if not (isinstance(router, FloatMatrix) and isinstance(shared, FloatMatrix)):
+            return False
+        return router_fits(self.device, self.config, (router.type_name, shared.type_name), router.n_in, self.n)
+
+    def _times(self, matrix, values, coded: Coded, out):
+        if isinstance(matrix, FloatMatrix):
+            self.add(products.floats(self.device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, values, self.n, out))
+        else:
+            self.add(products.dense(self.device, matrix, coded, self.n, out))
+        return out
+
+    # ---- experts
+
+    def _hidden(self, w: Part, coded: Coded, lists: Lists) -> tuple[Coded, Coded]:
+        """Codes of silu(gate . x) * (up . x): rows of the entries, and the shared expert's; side by side where they are as wide."""
+        n, n_entries, work = self.n, self.n_entries, self.work
+        own, common = (w.gate, w.up), (w.shared_gate, w.shared_up)
+        if own[0].n_out == common[0].n_out:
+            whole = work.coded("experts codes", n_entries + n, own[0].n_out)
+            hidden, shared = whole, _from(whole, n_entries)
+        else:
+            hidden, shared = (work.coded(f"{name} codes", rows, m.n_out) for name, rows, m in (("experts", n_entries, own[0]), ("shared", n, common[0])))
+        if self._is_one_launch(own, common):
+            self.add(launch_gate_up(self.device, Experts(n, lists, own, common, n_entries), coded, hidden))
+            return hidden, shared
+        if self._is_few(own):
+            self.add(launch_gate_up(self.device, Experts(n, lists, own, None), coded, hidden))
+        else:
+            self._separate_hidden(own, coded, n_entries, lists, hidden)
+        if self._is_few(common):
+            self.add(launch_gate_up(self.device, Experts(n, lists, None, common), coded, shared))
+        else:
+            self._separate_hidden(common, coded, n, None, shared)
+        return hidden, shared
+
+    def _outputs(self, w: Part, hidden: tuple[Coded, Coded], lists: Lists):
+        """Outputs float32 [entries + rows, H]."""
+        n, n_entries, n_out, own, common = self.n, self.n_entries, w.down.n_out, (w.down,), (w.shared_down,)
+        outputs = self.work.get("expert outputs", (n_entries + n) * n_out)
+        if self._is_one_launch(own, common):
+            self.add(launch_down(self.device, Experts(n, lists, own, common, n_entries), hidden[0], outputs))
+            return outputs
+        if self._is_few(own):
+            self.add(launch_down(self.device, Experts(n, lists, own, None), hidden[0], outputs))
+        else:
+            self._listed(w.down, hidden[0], self._own_rows(lists), outputs)
+        shared = outputs[n_entries * n_out :]
+        if self._is_few(common):
+            self.add(launch_down(self.device, Experts(n, lists, None, common), hidden[1], shared))
+        else:
+            self.add(products.dense(self.device, w.shared_down, hidden[1], n, shared))
+        return outputs
+
+    def _is_few(self, matrices: tuple[Packed, ...]) -> bool:
+        """Whether the kernels of few rows take a window's matrices, which must be of one format."""
+        return self.n <= PLACES and len({m.type_id for m in matrices}) == 1 and expert_products.fits(self.device, matrices[0], self.n)
+
+    def _is_one_launch(self, own: tuple[Packed, ...], common: tuple[Packed, ...]) -> bool:
+        """Whether the shared expert goes with the listed ones: the same format and shape."""
+        alike = len({(m.n_in, m.n_out) for m in (*own, *common)}) == 1
+        return alike and self._is_few((*own, *common))
+
+    def _own_rows(self, lists: Lists) -> Lists:
+        """The lists of a product whose activation rows are the entries' own."""
+        rows = self.work.constant(f"own rows {self.n_entries}", np.arange(self.n_entries, dtype=np.int32))
+        return replace(lists, entry_rows=rows)
+
+    def _separate_hidden(self, pair: tuple[Packed, Packed], coded: Coded, n_entries: int, lists: Lists | None, into: Coded) -> None:
+        gate, up = (self.work.get(f"experts {part}", n_entries * pair[0].n_out) for part in ("gate", "up"))
+        for matrix, out in zip(pair, (gate, up), strict=True):
+            if lists is None:
+                self.add(products.dense(self.device, matrix, coded, self.n, out))
+            else:
+                self._listed(matrix, coded, lists, out)
+        self.add(launch_activation(self.device, gate, up, n_entries, pair[0].n_out, gate, into))
+
+    def _listed(self, matrix: Packed, coded: Coded, lists: Lists, out) -> None:
+        launch = products.listed if self.n <= PLACES else products.listed_tiled
+        self.add(launch(self.device, matrix, coded, lists, out))
+
+
+def _from(coded: Coded, first: int) -> Coded:
+    """The coded rows from row `first` on."""
+    n, groups = coded.n, coded.n // 32
+    return Coded(
+        coded.codes[first * n :], coded.turned[first * n :], coded.scales[first * groups :], coded.sums[first * groups :], coded.n_rows - first, n
+    )

@@ -1,0 +1,48 @@
+"""The kernels of a window's experts at toy sizes: every kind of unpacking, ragged tails, surplus blocks, guard bands."""
+
+from dataclasses import replace
+
+import pytest
+
+from strata.formats.table import by_name
+from tests.gpu import checks_experts
+from tests.gpu.checks_experts import forms_of
+from tests.gpu.geometry import TOY
+
+
+@pytest.mark.parametrize(
+    ("name", "n_in", "n_rows", "parts"),
+    [("Q4_K", 768, 1, "both"), ("Q2_0", 320, 3, "both"), ("Q3_K", 256, 2, "two launches"), ("Q5_1", 96, 5, "both")],
+)
+def test_gate_and_up(name, n_in, n_rows, parts, card, control):
+    checks_experts.check_gate_up(card, control, by_name(name), n_in, 32, n_rows, 2, parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "n_out", "n_rows", "parts"),
+    [("Q4_K", 256, 70, 1, "both"), ("Q2_0", 320, 33, 3, "both"), ("Q3_K", 256, 65, 2, "two launches"), ("Q8_0", 288, 150, 5, "both")],
+)
+def test_down(name, width, n_out, n_rows, parts, card, control):
+    checks_experts.check_down(card, control, by_name(name), width, n_out, n_rows, 2, parts)
+
+
+@pytest.mark.parametrize(("type_name", "n_rows", "special"), [("BF16", 1, False), ("F32", 3, False), ("BF16", 5, True)])
+def test_the_router(type_name, n_rows, special, card, control):
+    checks_experts.check_router(card, control, TOY, type_name, n_rows, special)
+
+
+SMALL_TOY = replace(TOY, n_experts=5, n_used=2, shared_ff=32)
+
+
+@pytest.mark.parametrize(
+    ("forms", "n_rows", "changes", "n_launches"),
+    [
+        (forms_of("Q8_0", "Q4_0", "Q8_0", "Q4_0"), 2, {}, 3),
+        (forms_of("Q4_0", "Q8_0", "Q5_0", "Q5_1"), 1, {}, 5),
+        (forms_of("Q4_0", "Q8_0", "Q4_0", "Q8_0", up="Q5_0", shared_router="F32"), 1, {"shared_ff": 64}, 9),
+        (forms_of("Q4_0", "Q4_0", "Q4_0", "Q4_0"), 9, {}, 12),
+    ],
+    ids=["alike", "other formats", "other widths", "a chunk"],
+)
+def test_a_block(forms, n_rows, changes, n_launches, card, control):
+    checks_experts.check_block(card, control, replace(SMALL_TOY, **changes), forms, n_rows, n_launches)

@@ -15,6 +15,7 @@ from strata.batch.requests import Batch, Request
 from strata.batch.run import Run
 from strata.batch.settings import EngineSettings, Resolved, resolve
 from strata.batch.validation import check_request
+from strata.model.file_watch import FileWatch
 from strata.model.model import Model
 from strata.rows import Segment, Window
 from strata.split.devices import usable_cores
@@ -33,6 +34,7 @@ class Engine:
 
     def __init__(self, model: Model, settings: EngineSettings, probe: Probe | None = None) -> None:
         self.model, self.settings = model, settings
+        self._watch = FileWatch(model.files.paths)
         self.resolved: Resolved = resolve(settings, model.config, usable_cores())
         for note in self.resolved.notes:
             LOG.info(note)
@@ -111,7 +113,8 @@ class Engine:
             stage.clear(slot)
 
     def submit(self, window: Window) -> Future:
-        """Run a window, at once or through the pipeline; the future gives its logits."""
+        """Run a window, at once or through the pipeline; the future gives its logits.  Raises ModelFileError for a file cut short."""
+        self._watch.require_whole()
         self.counters["windows"] += 1
         self.counters["rows"] += window.n_rows
         self.tiers.before_window()

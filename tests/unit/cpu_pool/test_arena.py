@@ -1,0 +1,126 @@
+"""The arenas: the same blobs from every one of them, budgets by rank, locks that are refused, swaps."""
+
+import numpy as np
+import pytest
+
+from strata.cpu_pool import arena as room
+from strata.cpu_pool.arena import PARTS, ArenaSettings, Banks, MappedArena, chosen_pairs, open_arena
+from strata.cpu_pool.page_locks import Locked, available_bytes, lock, read_ahead, unlock
+from strata.errors import DeviceError, DeviceMemoryError, UsageError
+
+SIZES = {0: (64, 64, 96), 3: (128, 128, 32)}
+N_EXPERTS = 5
+
+
+@pytest.fixture
+def banks() -> Banks:
+    generator = np.random.default_rng(7)
+    return Banks({
+        (layer, part): generator.integers(0, 256, (N_EXPERTS, size), np.uint8)
+        for layer, sizes in SIZES.items() for part, size in zip(PARTS, sizes, strict=True)
+    })
+
+
+def blobs(arena, layer: int, expert: int) -> bytes:
+    return b"".join(arena.expert(layer, part, expert).tobytes() for part in PARTS)
+
+
+@pytest.mark.parametrize("settings", [ArenaSettings("mapped"), ArenaSettings("resident"), ArenaSettings("resident", 700), ArenaSettings("pinned"), ArenaSettings("pinned", pin_bytes=100)])
+def test_every_arena_gives_the_files_bytes(banks, settings):
+    arena, mapped = open_arena(banks, settings, [(3, 1), (0, 2)]), MappedArena(banks)
+    assert [blobs(arena, *pair) for pair in banks.pairs()] == [blobs(mapped, *pair) for pair in banks.pairs()]
+    arena.close()
+
+
+def test_a_budget_keeps_the_hottest_and_stops_at_the_first_that_does_not_fit(banks):
+    ranking = [(3, 4), (0, 1), (0, 2), (3, 0)]
+    assert chosen_pairs(banks, 288 + 224, ranking, ()) == [(3, 4), (0, 1)]
+    assert chosen_pairs(banks, 288 + 224 + 223, ranking, ()) == [(3, 4), (0, 1)]
+    assert chosen_pairs(banks, 10_000_000, ranking, ()) == ranking + [p for p in banks.pairs() if p not in ranking]
+
+
+def test_what_a_card_holds_needs_no_copy(banks):
+    held = [(0, expert) for expert in range(N_EXPERTS)]
+    arena = open_arena(banks, ArenaSettings("resident"), [(0, 1), (3, 1)], held)
+    assert not any(arena.is_resident(*pair) for pair in held)
+    assert all(arena.is_resident(3, expert) for expert in range(N_EXPERTS))
+    assert arena.copied_bytes == N_EXPERTS * banks.blob_bytes(3)
+
+
+def test_a_swap_gives_the_slot_to_the_expert_that_left_the_card(banks):
+    held = [(0, 0)]
+    arena = open_arena(banks, ArenaSettings("resident"), (), held)
+    evicted = {part: banks.of[0, part][0].copy() for part in PARTS}
+    assert arena.exchange(0, leaves=3, comes=0, blobs=evicted)
+    assert arena.is_resident(0, 0) and not arena.is_resident(0, 3)
+    assert all(blobs(arena, *pair) == blobs(MappedArena(banks), *pair) for pair in banks.pairs())
+
+
+def test_a_swap_of_an_expert_that_has_no_copy_leaves_the_other_in_the_file(banks):
+    arena = open_arena(banks, ArenaSettings("resident", 0), ())
+    assert not arena.exchange(0, leaves=3, comes=0, blobs={part: banks.of[0, part][0] for part in PARTS})
+    assert blobs(arena, 0, 0) == blobs(MappedArena(banks), 0, 0)
+
+
+def test_the_first_bytes_of_a_full_copy_are_locked_and_no_others(banks, monkeypatch):
+    monkeypatch.setattr(room, "lock", lambda array, n_bytes=None: Locked(array.nbytes if n_bytes is None else n_bytes, None))
+    whole = sum(banks.of[0, part].size for part in PARTS)
+    arena = open_arena(banks, ArenaSettings("pinned", pin_bytes=whole + 2 * 128))
+    assert arena.locked_bytes == whole + 2 * 128
+    assert all(arena.page_locked(0, expert) for expert in range(N_EXPERTS))
+    assert not any(arena.page_locked(3, expert) for expert in range(N_EXPERTS))
+
+
+@pytest.mark.parametrize("mode", ["pinned", "resident"])
+def test_a_lock_that_is_refused_is_said_and_costs_no_bit(banks, monkeypatch, mode):
+    monkeypatch.setattr(room, "lock", lambda array, n_bytes=None: Locked(0, "locking 480 bytes was refused: Cannot allocate memory"))
+    arena = open_arena(banks, ArenaSettings(mode))
+    assert arena.locked_bytes == 0 and len(arena.notes) == 1 and "was refused" in arena.notes[0]
+    assert not any(arena.page_locked(*pair) for pair in banks.pairs())
+    assert all(blobs(arena, *pair) == blobs(MappedArena(banks), *pair) for pair in banks.pairs())
+
+
+def test_a_full_copy_that_does_not_fit_is_refused_with_the_figures(banks, monkeypatch):
+    monkeypatch.setattr(room, "available_bytes", lambda: 100)
+    with pytest.raises(DeviceMemoryError, match="a copy of all experts") as caught:
+        open_arena(banks, ArenaSettings("pinned"))
+    assert (caught.value.asked_bytes, caught.value.free_bytes) == (banks.total_bytes, 100)
+
+
+def test_a_copy_that_differs_from_its_source_is_an_error():
+    class Lying(np.ndarray):
+        def copy(self, order="C"):
+            wrong = np.array(self)
+            wrong[0] ^= 1
+            return wrong
+
+    with pytest.raises(DeviceError, match="differs from the file"):
+        room.copied(np.arange(8, dtype=np.uint8).view(Lying), "a test")
+
+
+def test_an_unknown_mode_is_refused(banks):
+    with pytest.raises(UsageError, match="no such mode"):
+        open_arena(banks, ArenaSettings("swapped"))
+
+
+def test_pages_are_locked_and_let_go_for_real():
+    array = np.ones(3 * 4096, np.uint8)
+    got = lock(array)
+    assert got.refusal is not None or got.n_bytes >= array.nbytes
+    unlock(array)
+    assert read_ahead(array) in (True, False) and available_bytes() >= 0
+
+
+def test_a_lock_beyond_the_limit_is_refused_with_the_reason():
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    array = np.ones(1 << 20, np.uint8)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (4096, hard))
+    try:
+        got = lock(array)
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (soft, hard))
+        unlock(array)
+    if got.refusal is None:
+        pytest.skip("this user may lock beyond the limit")
+    assert "4,096" in got.refusal and got.n_bytes == 0

@@ -1,52 +1,24 @@
 """Expert tiers: per device, which experts lie in its cache, and what of a window's layer is computed where.
 
 `DeviceTier.plan` joins the dispatch of one layer with the memory that its parts read: cache slots, places of the staging
-ring, and, for the CPU pool, the arena.  An arena has `mode`, `expert(layer, part, expert)`, `page_locked`, `exchange` and
-`close`; `FileArena` is the mapped file.  A host device may fetch from any memory; a card only what is page-locked.
-Does not know: requests, rounds.
+ring, and, for the CPU pool, the arena (`strata.cpu_pool.arena`).  A host device may fetch from any memory; a card only what is
+page-locked.  Does not know: requests, rounds.
 """
 
 from collections.abc import Mapping
 
 import numpy as np
 
+from strata.cpu_pool.arena import PARTS
 from strata.experts.dispatch import dispatch
 from strata.experts.residency import Residency
-from strata.host.expert_memory import PARTS, ExpertMemory
+from strata.host.expert_memory import ExpertMemory
 from strata.host.expert_parts import UNTIMED, Clock, ExpertPart
 from strata.host.matrix import Entries
 from strata.host.placed import PlacedMoe
 
 HERE = np.zeros(1, np.int32)
 """The place of an expert whose blob is a buffer of its own."""
-
-
-class FileArena:
-    """Every expert where the file's mapping has it."""
-
-    mode = "mapped"
-
-    def __init__(self, layers: Mapping[int, PlacedMoe]) -> None:
-        self._layers = layers
-
-    def expert(self, layer: int, part: str, expert: int) -> np.ndarray:
-        """Return one expert's packed bytes of a part (gate, up, down), uint8; not to be written."""
-        return getattr(self._layers[layer], part).blob(expert)
-
-    def is_resident(self, layer: int, expert: int) -> bool:
-        """Whether an expert has a copy in RAM."""
-        return False
-
-    def page_locked(self, layer: int, expert: int) -> bool:
-        """Whether an expert's pages are locked."""
-        return False
-
-    def exchange(self, layer: int, leaves: int, comes: int, blobs: Mapping[str, np.ndarray]) -> bool:
-        """Take note of a swap; the file holds every expert anyway."""
-        return False
-
-    def close(self) -> None:
-        """Release nothing."""
 
 
 class DeviceTier:

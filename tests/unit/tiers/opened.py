@@ -8,23 +8,25 @@ import numpy as np
 from strata.batch.engine import Engine
 from strata.batch.requests import Request
 from strata.batch.settings import EngineSettings
+from strata.cpu_pool.arena import MappedArena
 from strata.experts.residency import Residency
 from strata.host.executor import HostExecutor
 from strata.host.expert_memory import ExpertMemory
-from strata.split.tiers import DeviceTier, FileArena
+from strata.split.tier_opening import banks_of
+from strata.split.tiers import DeviceTier
 from tests.unit.harness.scopes import shipped
 from tests.unit.host.engine_steps import new_executor
 
 PROMPTS = 3
 
 
-class RamArena(FileArena):
+class RamArena(MappedArena):
     """Every expert in a copy of its own, as a resident RAM mode has them; remembers exchanges."""
 
     mode = "resident"
 
-    def __init__(self, layers) -> None:
-        super().__init__(layers)
+    def __init__(self, banks) -> None:
+        super().__init__(banks)
         self.exchanged = []
 
     def expert(self, layer: int, part: str, expert: int) -> np.ndarray:
@@ -37,13 +39,13 @@ class RamArena(FileArena):
         return True
 
 
-def tiered(mode: str, held: Iterable[tuple[int, int]], share: int = 0, arena_type=FileArena) -> HostExecutor:
+def tiered(mode: str, held: Iterable[tuple[int, int]], share: int = 0, arena_type=MappedArena) -> HostExecutor:
     """An executor of all layers whose cache holds some experts; `share` in 256ths of the others is fetched."""
     executor = new_executor(mode, "f16")
     config = executor.config
     layers = {layer.index: layer.moe for layer in executor.placed.layers}
     pairs = np.array(list(held), np.int32).reshape(-1, 2)
-    arena = arena_type(layers)
+    arena = arena_type(banks_of(layers))
     memory = ExpertMemory(executor.device, layers, max(1, len(pairs)), config.n_experts, arena.expert)
     tier = DeviceTier("host:0", layers, Residency(config.n_layers, config.n_experts, max(1, len(pairs))), memory, arena, share)
     tier.fill(pairs)

@@ -8,7 +8,7 @@ import numpy as np
 from strata.batch.engine import Engine
 from strata.batch.requests import Request
 from strata.batch.settings import EngineSettings
-from strata.cpu_pool.arena import MappedArena
+from strata.cpu_pool.arena import COPIES, FILE, MappedArena
 from strata.experts.residency import Residency
 from strata.host.executor import HostExecutor
 from strata.host.expert_memory import ExpertMemory
@@ -27,10 +27,14 @@ class RamArena(MappedArena):
 
     def __init__(self, banks) -> None:
         super().__init__(banks)
-        self.exchanged = []
+        self.exchanged, self._copies = [], {place: bank.copy() for place, bank in banks.of.items()}
 
-    def expert(self, layer: int, part: str, expert: int) -> np.ndarray:
-        return super().expert(layer, part, expert).copy()
+    def source(self, layer: int, expert: int) -> tuple[str, int]:
+        """Every third expert is in the file, the others in the copies."""
+        return (FILE if expert % 3 == 0 else COPIES), expert
+
+    def bank(self, source: str, layer: int, part: str) -> np.ndarray:
+        return self._copies[layer, part] if source == COPIES else super().bank(source, layer, part)
 
     def exchange(self, layer, leaves, comes, blobs) -> bool:
         self.exchanged.append((layer, leaves, comes))

@@ -15,7 +15,7 @@ from strata.errors import UsageError
 
 OWN = ("alone", "drafts", "stress", "arrivals", "order")
 BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
-OPTIONAL = {"expert_cache": int, "vram_reserve_mib": int, "vram_reserve_later_mib": int, "pcie_frac": float}
+OPTIONAL = {"expert_cache": int, "vram_reserve_mib": int, "vram_reserve_later_mib": int, "pcie_frac": float, "resident_budget_gib": float, "arena_pin_gib": float}
 """Types of the settings whose default is none."""
 DEFAULTS = {field.name: field.default for field in fields(EngineSettings)}
 

@@ -37,7 +37,9 @@ class EngineSettings:
     fills it (empty: the one beside the model; `none`), `expert_profile_save` where routing's own profile is written at the end;
     `vram_reserve_mib` and `vram_reserve_later_mib` what auto leaves free; `pcie_frac` of missed experts (None: probed);
     `adapt_every` decoded windows a round of at most `adapt_swaps` swaps (0: none), `adapt_decay`, `adapt_min_gain`,
-    `adapt_async` moves a round one step per window.
+    `adapt_async` moves a round one step per window.  Experts that no device holds are read from the mapped file (`mmap_experts`
+    says so), from copies of them (`resident_experts`, at most `resident_budget_gib`, the hottest first), or from a full copy of
+    which `arena_pin_gib` is locked (0: all).
     """
 
     devices: str = "host"
@@ -69,6 +71,10 @@ class EngineSettings:
     adapt_decay: float = 0.7
     adapt_min_gain: float = 1.5
     adapt_async: bool = False
+    resident_experts: bool = False
+    resident_budget_gib: float | None = None
+    mmap_experts: bool = False
+    arena_pin_gib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +128,13 @@ def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int) -> Reso
     n_used_devices = len({stage.device for stage in stages})
     threads = settings.threads or max(1, n_cores // n_used_devices if pipelined else n_cores)
     drafts, draft_notes = resolve_drafts(settings, config, stages, n_groups)
-    tier, tier_notes = resolve_tier(settings, n_groups, has_copies(settings))
+    tier, tier_notes = resolve_tier(settings, n_groups)
     if drafts.batch_mtp:
         n_slots, slot_notes = settings.batch, ()
     return Resolved(
         devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
         _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes, *tier_notes), drafts, tier,
     )
-
-
-def has_copies(settings: EngineSettings) -> bool:
-    """Whether experts are read from copies in RAM rather than from the mapped file."""
-    return getattr(settings, "resident_experts", False)
 
 
 def _at_least(name: str, value: int, lowest: int) -> None:

@@ -42,7 +42,7 @@ def tier_arms(settings: EngineSettings, n_slots: int, learned: str) -> dict[str,
     """Return the arms; `n_slots` experts are resident, `learned` is the file of the profile that the prompts route to."""
     base = replace(settings, expert_cache=n_slots, expert_profile_save="")
     return {
-        ASYNC: replace(base, adapt_async=True),
+        ASYNC: replace(base, adapt_async=True, resident_experts=True),
         BLOCKING: replace(base, adapt_async=False),
         FROZEN: replace(base, adapt_every=0, adapt_async=False, expert_profile=learned),
         OFF: replace(base, adapt_every=0, adapt_async=False),

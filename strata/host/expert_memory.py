@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from strata.cpu_pool.arena import PARTS
 from strata.host.device import HostDevice
 from strata.host.matrix import Matrix
 from strata.host.placed import PlacedMoe
 
-PARTS = ("gate", "up", "down")
 LINE_BYTES = 64
 CACHE, RING = "expert cache", "expert staging ring"
 

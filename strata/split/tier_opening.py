@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from strata.cpu_pool.arena import PARTS, ArenaSettings, Banks, open_arena
 from strata.errors import DeviceMemoryError, UsageError
 from strata.experts.dispatch import RING_BLOBS, share_of
 from strata.experts.filling import CARD_RESERVE_MIB, MIB, first_pairs, slots_for
@@ -19,7 +20,7 @@ from strata.model.model import Model
 from strata.model.profile_file import find_profile, read_profile
 from strata.split.link_probe import probe_share
 from strata.split.stages import Stage
-from strata.split.tiers import DeviceTier, FileArena
+from strata.split.tiers import DeviceTier
 
 LOG = logging.getLogger(__name__)
 NO_PROFILE = "none"
@@ -28,18 +29,39 @@ NO_PROFILE = "none"
 def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> tuple[DeviceTier, ...]:
     """Open a tier on every device of the stages and hand it to their executors; raises DeviceMemoryError, UsageError, ModelFileError."""
     pairs = profile_pairs(model, resolved.tier.profile)
-    arena = FileArena(layers_of(stages))
+    banks = banks_of(layers_of(stages))
+    in_file = open_arena(banks, ArenaSettings())
     tiers = []
     for number, (device, own) in enumerate(by_device(stages)):
         if device.kind != "host":
             raise UsageError(f"expert_cache on {device.name}", "the expert tier runs on host devices only", "leave --expert-cache out")
-        tier = _open_tier(model, resolved, device, layers_of(own), number, arena)
+        tier = _open_tier(model, resolved, device, layers_of(own), number, in_file)
         tier.fill(first_pairs(pairs, tier.layers, tier.residency.n_slots))
         _say(tier, resolved)
         for stage in own:
             stage.executor.tier = tier
         tiers.append(tier)
+    _bring_into_ram(resolved.tier, banks, pairs, tiers)
     return tuple(tiers)
+
+
+def banks_of(layers: Mapping[int, PlacedMoe]) -> Banks:
+    """Return the experts of layers where the file's mapping has them."""
+    matrices = {(layer, part): getattr(placed, part) for layer, placed in layers.items() for part in PARTS}
+    return Banks({place: matrix.raw.reshape(-1, matrix.expert_bytes) for place, matrix in matrices.items()})
+
+
+def _bring_into_ram(settings, banks: Banks, pairs: np.ndarray, tiers: Sequence[DeviceTier]) -> None:
+    """Let the tiers read experts from copies in RAM, where the settings want some; what a cache holds needs none."""
+    if settings.ram == "mapped":
+        return
+    held = [tuple(pair) for tier in tiers for pair in tier.residency.held.tolist()]
+    arena = open_arena(banks, ArenaSettings(settings.ram, settings.ram_budget_bytes, settings.ram_pin_bytes), map(tuple, pairs.tolist()), held)
+    for note in arena.notes:
+        LOG.warning(note)
+    LOG.info("experts in RAM: %.1f MiB copied, %.1f MiB of them locked", arena.copied_bytes / MIB, arena.locked_bytes / MIB)
+    for tier in tiers:
+        tier.use_arena(arena)
 
 
 def by_device(stages: Sequence[Stage]) -> list[tuple[object, list[Stage]]]:

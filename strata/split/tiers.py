@@ -1,52 +1,23 @@
 """Expert tiers: per device, which experts lie in its cache, and what of a window's layer is computed where.
 
 `DeviceTier.plan` joins the dispatch of one layer with the memory that its parts read: cache slots, places of the staging
-ring, and, for the CPU pool, the arena.  An arena has `mode`, `expert(layer, part, expert)`, `page_locked`, `exchange` and
-`close`; `FileArena` is the mapped file.  A host device may fetch from any memory; a card only what is page-locked.
-Does not know: requests, rounds.
+ring, and, for the CPU pool, the arena (`strata.cpu_pool.arena`).  A host device may fetch from any memory; a card only what is
+page-locked.  Does not know: requests, rounds.
 """
 
 from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 
+from strata.cpu_pool.arena import PARTS
 from strata.experts.dispatch import dispatch
 from strata.experts.residency import Residency
-from strata.host.expert_memory import PARTS, ExpertMemory
+from strata.host.expert_memory import ExpertMemory
 from strata.host.expert_parts import UNTIMED, Clock, ExpertPart
-from strata.host.matrix import Entries
+from strata.host.matrix import Entries, Matrix
 from strata.host.placed import PlacedMoe
-
-HERE = np.zeros(1, np.int32)
-"""The place of an expert whose blob is a buffer of its own."""
-
-
-class FileArena:
-    """Every expert where the file's mapping has it."""
-
-    mode = "mapped"
-
-    def __init__(self, layers: Mapping[int, PlacedMoe]) -> None:
-        self._layers = layers
-
-    def expert(self, layer: int, part: str, expert: int) -> np.ndarray:
-        """Return one expert's packed bytes of a part (gate, up, down), uint8; not to be written."""
-        return getattr(self._layers[layer], part).blob(expert)
-
-    def is_resident(self, layer: int, expert: int) -> bool:
-        """Whether an expert has a copy in RAM."""
-        return False
-
-    def page_locked(self, layer: int, expert: int) -> bool:
-        """Whether an expert's pages are locked."""
-        return False
-
-    def exchange(self, layer: int, leaves: int, comes: int, blobs: Mapping[str, np.ndarray]) -> bool:
-        """Take note of a swap; the file holds every expert anyway."""
-        return False
-
-    def close(self) -> None:
-        """Release nothing."""
 
 
 class DeviceTier:
@@ -62,6 +33,7 @@ class DeviceTier:
         self.fetchable = np.ones((residency.slot_of.shape[0], self.n_experts), np.bool_)
         self.served = np.zeros((2, 3), np.int64)
         self.reach, self.pool = Clock(), Clock()
+        self._banks: dict[tuple[str, int], tuple[Matrix, ...]] = {}
 
     @property
     def n_pairs(self) -> int:
@@ -96,20 +68,27 @@ class DeviceTier:
         return Entries(plan.experts, plan.starts, plan.rows), plan.entry_of, tuple(parts)
 
     def _jobs(self, layer: int, experts: np.ndarray, first: int, clock) -> list[ExpertPart]:
-        """Return the pool's parts: one job per expert; those of the mapped file share its banks and so one call."""
-        placed, last = self.layers[layer], len(experts)
-        if self.arena.mode == "mapped":
-            return [ExpertPart(placed.gate, placed.up, placed.down, experts[first:], first, last, True, clock)]
-        found = []
-        for at in range(first, last):
-            blobs = [self.arena.expert(layer, part, int(experts[at])) for part in PARTS]
-            matrices = (matrix.over(blob, blob.size) for matrix, blob in zip((placed.gate, placed.up, placed.down), blobs, strict=True))
-            found.append(ExpertPart(*matrices, HERE, at, at + 1, True, clock))
+        """Return the pool's parts: one job per expert; neighbours in the list that are read from one bank share a call."""
+        sources = [self.arena.source(layer, expert) for expert in experts[first:].tolist()]
+        found, at = [], first
+        for bank, run in groupby(sources, key=itemgetter(0)):
+            places = np.array([place for _, place in run], np.int32)
+            found.append(ExpertPart(*self._pooled(bank, layer), places, at, at + len(places), True, clock))
+            at += len(places)
         return found
+
+    def _pooled(self, bank: str, layer: int) -> tuple[Matrix, ...]:
+        """Return a layer's gate, up and down over a bank of the arena."""
+        if (bank, layer) not in self._banks:
+            blobs = [self.arena.bank(bank, layer, part) for part in PARTS]
+            placed = (getattr(self.layers[layer], part) for part in PARTS)
+            self._banks[bank, layer] = tuple(matrix.over(blob.reshape(-1), blob.shape[1]) for matrix, blob in zip(placed, blobs, strict=True))
+        return self._banks[bank, layer]
 
     def use_arena(self, arena) -> None:
         """Read experts from another arena from now on."""
         self.arena, self.memory.blob_of = arena, arena.expert
+        self._banks.clear()
 
     def begin_run(self) -> None:
         """Forget what was served before."""

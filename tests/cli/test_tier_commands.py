@@ -20,6 +20,8 @@ TIER = ("--expert-cache", 150, "--pcie-frac", 0, "--adapt-every", 1)
         (("--adapt-every", -1), "adapt_every=-1"),
         (("--adapt-decay", 2), "adapt_decay=2.0"),
         (("--adapt-min-gain", -1), "adapt_min_gain=-1.0"),
+        (("--mmap-experts", "--resident-experts"), "mmap_experts"),
+        (("--resident-budget-gib", 1), "resident_budget_gib=1.0"),
         (("--expert-cache", 5, "--expert-profile", "/no/such/profile.json"), "/no/such/profile.json"),
         (("--expert-cache", "auto", "--devices", "host:17m", "--context", 128), "expert cache"),
     ],
@@ -31,6 +33,17 @@ def test_a_wrong_value_is_one_line(flags, named):
 def test_another_value_of_the_variable_is_refused(monkeypatch):
     monkeypatch.setenv("STRATA_IQ_MT_MIN", "4")
     assert "STRATA_IQ_MT_MIN=4" in refusal(*RUN)
+
+
+def test_a_pinned_share_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setenv("STRATA_ARENA_PIN_GIB", "all")
+    assert "STRATA_ARENA_PIN_GIB=all" in refusal(*RUN, *TIER)
+
+
+def test_a_pinned_copy_and_steps_give_the_same_text(monkeypatch):
+    plain = strata(*RUN)
+    monkeypatch.setenv("STRATA_ARENA_PIN_GIB", "0")
+    assert strata(*RUN, *TIER, "--adapt-async", 1).out == plain.out
 
 
 def test_a_run_with_a_tier_gives_the_same_text_and_says_what_served_it():

@@ -17,8 +17,8 @@ from harness.faults.catalogue.stages import COPIES
 from harness.faults.fault import Fault
 from harness.faults.hooks import add_probe, wrap
 from strata.batch.engine import Engine
+from strata.cpu_pool.arena import PARTS
 from strata.experts.residency import ABSENT
-from strata.host.expert_memory import PARTS
 from strata.split.tiers import DeviceTier
 
 REPACKED = "repacked hot experts"

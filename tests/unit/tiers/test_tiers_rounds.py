@@ -123,14 +123,25 @@ def test_no_rounds_where_there_is_nothing_to_do(off):
         assert engine.generate(requests(3)).counters["adapt_rounds"] == 0
 
 
-def test_asynchronous_rounds_on_a_running_engine_change_no_bit(monkeypatch):
-    """The settings' RAM mode is stood in for: the engine's own rounds, with every expert in a copy."""
+@pytest.mark.parametrize(
+    "changes", [{}, {"batch": 3}, {"resident_budget_gib": 0.004}, {"resident_experts": False, "arena_pin_gib": 0.001}, {"devices": "host,host", "layer_split": (5,)}], ids=str
+)
+def test_asynchronous_rounds_on_a_running_engine_change_no_bit(changes):
     plain, _, _ = answered()
-    monkeypatch.setattr("strata.split.tier_opening.FileArena", RamArena)
-    monkeypatch.setattr("strata.batch.settings.has_copies", lambda settings: True)
-    found, counters, notes = answered(**MOVING, adapt_async=True)
+    found, counters, notes = answered(**{**MOVING, "adapt_async": True, "resident_experts": True, **changes})
     assert found == plain and notes == ()
     assert counters["adapt_swaps"] > 0 and counters["evictions"] > 0
+
+
+def test_a_swap_gives_the_newcomers_copy_to_the_victim():
+    with open_engine(**MOVING, resident_experts=True) as engine:
+        tier = engine.tiers.devices[0]
+        before = {tuple(pair) for pair in tier.residency.held.tolist()}
+        assert not any(tier.arena.is_resident(*pair) for pair in before)
+        engine.generate(requests())
+        held = {tuple(pair) for pair in tier.residency.held.tolist()}
+        assert before - held and not any(tier.arena.is_resident(*pair) for pair in held)
+        assert all(tier.arena.is_resident(*pair) for pair in before - held)
 
 
 def test_nothing_moves_while_a_prompt_is_read():

@@ -111,6 +111,11 @@ SPLIT = {"devices": "host,host", "layer_split": (6,), "batch": 4}
         ({**SPLIT, "split_device": (0,), "batch_groups": 0}, "blocking", "one group"),
         ({"adapt_async": True}, "blocking", "runs as blocking rounds"),
         ({**SPLIT, "adapt_async": True}, "blocking", "runs as blocking rounds"),
+        ({"adapt_async": True, "mmap_experts": True}, "blocking", "runs as blocking rounds"),
+        ({"adapt_async": True, "resident_experts": True}, "async", ""),
+        ({"adapt_async": True, "arena_pin_gib": 0.0}, "async", ""),
+        ({**SPLIT, "adapt_async": True, "resident_experts": True}, "async", ""),
+        ({**SPLIT, "batch_groups": 2, "adapt_async": True, "resident_experts": True}, "off", "adapt_async and the adaptive tier are off"),
         ({"adapt_every": 0}, "off", ""),
         ({"adapt_swaps": 0}, "off", ""),
     ],
@@ -122,8 +127,35 @@ def test_what_runs_is_said(settings, adaptive, said):
     assert (said in " ".join(found.notes)) if said else found.notes == ()
 
 
-def test_async_without_a_cache_is_said_to_do_nothing():
-    assert "does nothing" in " ".join(resolved(adapt_async=True).notes)
+@pytest.mark.parametrize("name", ["adapt_async", "resident_experts"])
+def test_what_needs_a_cache_is_said_to_do_nothing_without(name):
+    assert f"{name} does nothing" in " ".join(resolved(**{name: True}).notes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"mmap_experts": True, "resident_experts": True}, "mmap_experts"),
+        ({"mmap_experts": True, "arena_pin_gib": 1.0}, "mmap_experts"),
+        ({"resident_experts": True, "arena_pin_gib": 1.0}, "arena_pin_gib"),
+        ({"resident_budget_gib": 1.0}, "resident_budget_gib"),
+        ({"resident_experts": True, "resident_budget_gib": -1.0}, "resident_budget_gib"),
+    ],
+    ids=str,
+)
+def test_ways_of_reading_experts_that_contradict_each_other_are_refused(settings, named):
+    with pytest.raises(UsageError, match=named):
+        resolved(expert_cache=10, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode"), [({}, "mapped"), ({"mmap_experts": True}, "mapped"), ({"resident_experts": True}, "resident"), ({"arena_pin_gib": 0.0}, "pinned")], ids=str
+)
+def test_experts_are_read_from_where_it_was_said(settings, mode):
+    with open_engine(expert_cache=100, pcie_frac=0.0, devices="host,host", layer_split=(5,), **settings) as engine:
+        arenas = {id(tier.arena): tier.arena for tier in engine.tiers.devices}
+        assert [arena.mode for arena in arenas.values()] == [mode]
+    assert resolved(expert_cache=100, **settings).described()["experts_in_ram"] == mode
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ DIMENSIONS: dict[str, tuple] = {
     "grouped": (False, True),
     "pipelined": (False, True),
     "prefill": (0, 1, 5, 7, 32),
+    "short_read": (0, 9, 64),
     "kv": ("f16", "int8"),
     "threads": (0, 1, 3),
     "drafts": ("none", "right-2", "wrong-3", "mixed-4", "cycle-5", "ragged-8", "mtp", "suffix", "mtp+suffix", "batch-mtp"),
@@ -64,6 +65,7 @@ class Plan:
     grouped: bool
     pipelined: bool
     prefill: int
+    short_read: int
     kv: str
     threads: int
     drafts: str
@@ -133,7 +135,8 @@ def _settings(plan: Plan, n_layers: int) -> dict:
         "layer_split": points,
         "split_device": (0,) * len(points) if shared else None,
         "devices": "host" if shared else ",".join(["host"] * plan.stages),
-        "batch": plan.slots, "batch_groups": n_groups, "pipelined": plan.pipelined, "prefill": plan.prefill, "threads": plan.threads,
+        "batch": plan.slots, "batch_groups": n_groups, "pipelined": plan.pipelined, "prefill": plan.prefill,
+        "short_read": plan.short_read, "threads": plan.threads,
         **TIERS[plan.tier],
     }
 

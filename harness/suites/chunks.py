@@ -1,7 +1,8 @@
 """Prompt chunks: a prompt read in pieces of any size gives the state, and so the answer, of one read whole.
 
 Sizes 1, 7, 32 and 256, each also with prompts of n * size + {-1, 0, 1} tokens, where an off-by-one at the border shows;
-in slots, where others decode between; and with drafts behind.
+in slots, where others decode between; and with drafts behind.  Short reads (`--short-read`): whole prompts and the ends of
+chunked ones by windows of eight rows, around that border too, in slots, with drafts behind, and flowing through stages.
 """
 
 from dataclasses import replace
@@ -10,10 +11,12 @@ from harness.arms import Arm, Schedule
 from harness.drafts import DraftScript
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
+from harness.suites.split import even_split, may_split, split_settings
 from harness.workload import Item, Workload
+from strata.batch.settings import WINDOW_ROWS
 
 SIZES = (1, 7, 32, 256)
-CHUNKED = "chunked_prompts"
+CHUNKED, SHORT = "chunked_prompts", "short_reads"
 ITEMS, FEW = 4, 3
 LARGE = 100
 WHOLE = 0
@@ -38,7 +41,33 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         *found,
         replace(in_slots, right=replace(in_slots.right, schedule=late), features=(CHUNKED, "late_admissions")),
         replace(drafted, right=replace(drafted.right, drafts=DraftScript(4, "mixed")), features=(CHUNKED, "verify_windows")),
+        *short_reads(scope, work, small, late),
     )
+
+
+def short_reads(scope: Scope, work: Workload, size: int, late: Schedule) -> list[Case]:
+    """Return the cases whose prompts, or their ends behind chunks of `size`, are read by windows of eight rows."""
+    shortest, slots = min(len(item.prompt) for item in work.items), scope.options.batch or 4
+    whole = max(len(item.prompt) for item in work.items)
+    found = [
+        _short(scope, "short-whole", work, (), short_read=whole),
+        _short(scope, "short-ends", work, (CHUNKED,), prefill=size, short_read=max(1, min(size, shortest - 1))),
+        _short(scope, "borders-short", borders(scope, WINDOW_ROWS), (), short_read=2 * WINDOW_ROWS),
+        _short(scope, "short-mtp", work, ("mtp_accepted",), short_read=whole, mtp=True, spec_policy="full"),
+        _short(scope, f"short-slots-{slots}", work, ("late_admissions",), short_read=whole, batch=slots),
+    ]
+    found[-1] = replace(found[-1], right=replace(found[-1].right, schedule=late))
+    if may_split(scope):
+        case = _short(scope, "short-stages", work, ("hand_offs", "overlaps"))
+        settings = split_settings(scope, even_split(scope.config.n_layers, 2), None, batch=4, batch_groups=2, short_read=whole)
+        found.append(replace(case, right=replace(case.right, settings=settings)))
+    return found
+
+
+def _short(scope: Scope, name: str, work: Workload, features: tuple[str, ...], **changes) -> Case:
+    left = Arm("whole", scope.settings(prefill=WHOLE), alone=True)
+    settings = scope.settings(**{"prefill": WHOLE, **changes})
+    return Case(name, work, left, Arm(name, settings), (SHORT, "short_read_windows", *features))
 
 
 def borders(scope: Scope, size: int) -> Workload:

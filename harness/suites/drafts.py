@@ -3,13 +3,14 @@
 Every width, the policy that chooses widths, suffix drafts alone and beside the draft layer, half of the drafts wrong, every
 accepted count in turn by a script in the draft layer's place, the first windows of a request, answers that end where the context
 ends, prompts in chunks, many short requests one after the other, forced tokens, stages, and requests that are alone only
-part of the time.  Cells behind the newest are poisoned with NaN throughout.  At level 2 also answers of 1,000 tokens.
+part of the time.  Cells behind the newest are poisoned with NaN throughout.  At level 2 every width and source takes every
+prompt, scripts follow every pattern, and answers of 1,000 tokens are compared for every prompt.
 """
 
 from dataclasses import replace
 
 from harness.arms import Arm, Schedule
-from harness.drafts import DraftScript
+from harness.drafts import PATTERNS, DraftScript
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
 from harness.suites.split import even_split, may_split, n_devices, split_settings
@@ -23,20 +24,26 @@ SUFFIX = 3
 OFFERED, ACCEPTED, ROLLED_BACK, COPIED = "mtp_offered", "mtp_accepted", "rolled_back_windows", "suffix_accepted"
 BOTH = (OFFERED, ACCEPTED, ROLLED_BACK)
 MTP = {"mtp": True, "spec_policy": "full"}
+CYCLE = "cycle"
+"""Every accepted count in turn."""
+SHOWN_BY = {"right": ("given_accepted",), "wrong": ("rows_rejected", ROLLED_BACK)}
+"""What the scripts that are all right or all wrong must have done."""
 
 
 def cases(scope: Scope) -> tuple[Case, ...]:
     """Return the cases."""
-    work, copying = scope.workload(ITEMS), copies(scope)
+    work, every = scope.workload(ITEMS), scope.workload(ITEMS, all_at_level_2=True)
+    copying = every if scope.options.level > 1 else copies(scope)
+    patterns = tuple(PATTERNS) if scope.options.level > 1 else (CYCLE,)
     chunk = scope.options.prefill or 7
     return (
-        *(_case(scope, f"mtp-{w}", work, BOTH if w > 1 else ("decode_windows",), spec=w, **MTP) for w in range(1, WINDOW_ROWS + 1)),
-        _case(scope, "worth-8", work, (OFFERED, ACCEPTED), mtp=True, spec=WINDOW_ROWS),
-        _case(scope, "min-p", work, (OFFERED, ACCEPTED), spec_min_p=0.6, **MTP),
+        *(_case(scope, f"mtp-{w}", every, BOTH if w > 1 else ("decode_windows",), spec=w, **MTP) for w in range(1, WINDOW_ROWS + 1)),
+        _case(scope, "worth-8", every, (OFFERED, ACCEPTED), mtp=True, spec=WINDOW_ROWS),
+        _case(scope, "min-p", every, (OFFERED, ACCEPTED), spec_min_p=0.6, **MTP),
         _case(scope, "suffix", copying, ("suffix_hits", COPIED), suffix_draft=SUFFIX, spec=WINDOW_ROWS, spec_policy="full"),
         _case(scope, "both", copying, ("suffix_hits", COPIED, OFFERED), suffix_draft=SUFFIX, spec=WINDOW_ROWS, **MTP),
-        _case(scope, "wrong-drafts", work, (OFFERED, "rows_rejected", ROLLED_BACK), ("wrong-drafts",), spec=WINDOW_ROWS, **MTP),
-        _scripted(_case(scope, "scripted", work, ("given_accepted", ROLLED_BACK), **MTP)),
+        _case(scope, "wrong-drafts", every, (OFFERED, "rows_rejected", ROLLED_BACK), ("wrong-drafts",), spec=WINDOW_ROWS, **MTP),
+        *(_scripted(scope, every, pattern) for pattern in patterns),
         _case(scope, "first-windows", work.with_lengths([2, 3, 4, 5]), (OFFERED,), spec=WINDOW_ROWS, **MTP),
         _case(scope, "context-end", work, BOTH, spec=WINDOW_ROWS, context=_least_context(work), **MTP),
         _case(scope, f"chunks-{chunk}", work, (*BOTH, "chunked_prompts"), prefill=chunk, **MTP),
@@ -68,9 +75,11 @@ def _case(scope: Scope, name: str, work: Workload, features: tuple[str, ...], st
     return Case(name, work, Arm("off", scope.settings(), alone=True), arm, features)
 
 
-def _scripted(case: Case) -> Case:
-    """Drafts that are accepted by a pattern, every count in turn; the draft layer's own are not asked for."""
-    return replace(case, right=replace(case.right, drafts=DraftScript(4, "cycle")))
+def _scripted(scope: Scope, work: Workload, pattern: str) -> Case:
+    """Drafts that are accepted by a pattern; the draft layer's own are not asked for."""
+    features = ("given_offered", *SHOWN_BY.get(pattern, ("given_accepted", ROLLED_BACK)))
+    case = _case(scope, f"scripted-{pattern}", work, features, **MTP)
+    return replace(case, right=replace(case.right, drafts=DraftScript(4, pattern, scope.options.seed)))
 
 
 def _least_context(work: Workload) -> int:
@@ -107,7 +116,7 @@ def _over_stages(scope: Scope, work: Workload) -> Case:
 
 
 def _long(scope: Scope) -> tuple[Case, ...]:
-    work = Workload(tuple(replace(item, max_new=LONG_ANSWER) for item in scope.workload(ITEMS).items))
+    work = Workload(tuple(replace(item, max_new=LONG_ANSWER) for item in scope.workload(ITEMS, all_at_level_2=True).items))
     suffix = {"suffix_draft": SUFFIX, "spec": WINDOW_ROWS}
     return (
         _case(scope, f"spec-4-{LONG_ANSWER}", work, BOTH, mtp=True),

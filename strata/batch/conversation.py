@@ -33,14 +33,18 @@ class Conversation:
     def is_done(self) -> bool:
         return bool(self.finish)
 
-    def chunks(self, chunk_rows: int) -> list[Segment]:
-        """Return the prompt's chunks; only the last one wants logits, of its last row."""
-        prompt = self.request.prompt
-        starts = range(0, len(prompt), chunk_rows)
-        return [
-            Segment(self.slot, start, prompt[start : start + chunk_rows], int(start + chunk_rows >= len(prompt)), self.number)
-            for start in starts
-        ]
+    def chunks(self, chunk_rows: int, short_read: int = 0, window_rows: int = 8) -> list[Segment]:
+        """Return the prompt's chunks; only the last one wants logits, of its last row.
+
+        From where `short_read` tokens or less are left they have the size of a decode window.
+        """
+        prompt, found, start = self.request.prompt, [], 0
+        while start < len(prompt):
+            left = len(prompt) - start
+            n = min(left, chunk_rows, window_rows if left <= short_read else left)
+            found.append(Segment(self.slot, start, prompt[start : start + n], int(n == left), self.number))
+            start += n
+        return found
 
     def most_drafts(self, most_rows: int) -> int:
         """Return how many drafts a window of at most `most_rows` rows of this request can use."""

@@ -47,11 +47,11 @@ class DraftSettings:
         }
 
 
-def resolve_drafts(settings, config: ModelConfig, stages: tuple[StagePlan, ...], n_groups: int) -> tuple[DraftSettings, tuple[str, ...]]:
+def resolve_drafts(settings, config: ModelConfig, stages: tuple[StagePlan, ...], n_slots: int, n_groups: int) -> tuple[DraftSettings, tuple[str, ...]]:
     """Resolve the draft settings of EngineSettings; raises UsageError for a value that makes no sense."""
     _check(settings, config)
     notes = []
-    reason = batch_mtp_reason(settings, stages, n_groups) if settings.batch_mtp else ""
+    reason = batch_mtp_reason(settings, stages, n_slots, n_groups) if settings.batch_mtp else ""
     if reason:
         notes.append(f"batch_mtp is off: {reason}; slots decode one token per window")
     has_batch_mtp = settings.batch_mtp and not reason
@@ -67,9 +67,9 @@ def resolve_drafts(settings, config: ModelConfig, stages: tuple[StagePlan, ...],
     return DraftSettings(mtp, settings.spec, settings.spec_min_p, suffix, has_batch_mtp, settings.spec_policy, coupled), tuple(notes)
 
 
-def batch_mtp_reason(settings, stages: tuple[StagePlan, ...], n_groups: int) -> str:
+def batch_mtp_reason(settings, stages: tuple[StagePlan, ...], n_slots: int, n_groups: int) -> str:
     """Return why slots cannot verify a proposal each, or an empty text."""
-    if settings.batch < 2:
+    if n_slots < 2:
         return "there is one slot, which drafts alone"
     if not settings.mtp:
         return "there is no draft layer without --mtp"

@@ -21,7 +21,7 @@ from strata.windows.proposals import NOTHING, Proposal
 from strata.windows.suffix import SuffixIndex
 from strata.windows.widths import WidthPolicy
 
-SUFFIX_COSTS = WindowCosts(row=0.33, draft=0.0)
+SUFFIX_COSTS = WindowCosts(row=0.26, draft=0.0)
 """What rows cost where no draft layer says so."""
 MOST_WAITING = 64
 """Rows whose cells may wait."""

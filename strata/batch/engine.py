@@ -11,9 +11,10 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from strata.batch.fitting import fit
 from strata.batch.requests import Batch, Request
 from strata.batch.run import Run
-from strata.batch.settings import EngineSettings, Resolved, resolve
+from strata.batch.settings import EngineSettings
 from strata.batch.validation import check_request
 from strata.model.file_watch import FileWatch
 from strata.model.model import Model
@@ -35,12 +36,11 @@ class Engine:
     def __init__(self, model: Model, settings: EngineSettings, probe: Probe | None = None) -> None:
         self.model, self.settings = model, settings
         self._watch = FileWatch(model.files.paths)
-        self.resolved: Resolved = resolve(settings, model.config, usable_cores())
+        self.resolved, self.stages = fit(settings, model.config, usable_cores(), lambda resolved: open_stages(model, resolved))
         for note in self.resolved.notes:
             LOG.info(note)
         self.counters: Counter = Counter()
         self._hand_off = HandOff(self.counters)
-        self.stages = open_stages(model, self.resolved)
         self._pipeline = self.tiers = None
         try:
             self.tiers = EngineTiers(model, self.resolved, self.stages)

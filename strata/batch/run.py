@@ -20,7 +20,7 @@ from strata.batch.drafter import Drafter
 from strata.batch.requests import Answer, Batch, Request, Step
 from strata.batch.settings import WINDOW_ROWS
 from strata.batch.tier_line import tier_line
-from strata.rows import Window
+from strata.rows import Segment, Window
 from strata.windows.proposals import Proposal
 
 LOG = logging.getLogger(__name__)
@@ -108,10 +108,9 @@ class Run:
         self.counters["late_admissions"] += any(c is not None for c in self.slots) and self.counters["decode_windows"] > 0
         self.slots[conversation.slot] = conversation
         conversation.in_flight = True
-        chunks = conversation.chunks(self.engine.resolved.chunk_rows)
-        self.counters["chunked_prompts"] += len(chunks) > 1
+        chunks = conversation.chunks(self.engine.resolved.chunk_rows, self.engine.resolved.short_read, WINDOW_ROWS)
+        self._count_read(chunks, len(conversation.request.prompt))
         for segment in chunks:
-            self.counters["prompt_chunks"] += 1
             window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone), is_prompt=True)
             self._launch(window, (conversation,), ())
             yield Step(conversation.number, segment.start + len(segment.tokens), ())
@@ -121,6 +120,14 @@ class Run:
         """Take chunks that were computed at once and have no logits, so that a long prompt's rows are not all held for drafts."""
         while not self.engine.resolved.pipelined and self.flights and not self.flights[0].is_decode and not len(self.flights[0].window.logit_rows):
             yield from self._take(self.flights.popleft())
+
+    def _count_read(self, chunks: Sequence[Segment], n_prompt: int) -> None:
+        n_short = sum(n_prompt - segment.start <= self.engine.resolved.short_read for segment in chunks)
+        n_chunks = len(chunks) - n_short
+        self.counters["chunked_prompts"] += n_chunks + (n_short > 0) > 1
+        self.counters["prompt_chunks"] += n_chunks
+        self.counters["short_reads"] += n_short > 0
+        self.counters["short_read_windows"] += n_short
 
     # ---- windows
 

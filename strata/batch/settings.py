@@ -10,7 +10,7 @@ from strata.batch.draft_settings import DraftSettings, resolve_drafts
 from strata.batch.tier_settings import TierSettings, resolve_tier
 from strata.errors import UsageError
 from strata.host.cells import cell_format
-from strata.model.config import ModelConfig
+from strata.model.config import SELECTIONS, ModelConfig
 from strata.numerics.rounding import RoundingMode, mode_named
 from strata.split.devices import DeviceName, parse_devices
 from strata.split.placement import StagePlan, plan_stages
@@ -26,8 +26,9 @@ class EngineSettings:
 
     `devices` as `strata.split.devices` reads them; `layer_split` the first layer of each later stage; `split_device` the
     later stages' devices by index (None: the next ones); `batch` slots; `batch_groups` a number, 0 for auto; `pipelined`
-    False runs the groups one after the other; `prefill` rows of a prompt chunk, 0 for auto; `kv` a cell format, empty for
-    the rounding mode's own; `context` positions per slot, 0 for the model's; `threads` per device, 0 for the cores there are.
+    False runs the groups one after the other; `prefill` rows of a prompt chunk, 0 for auto; what is left of a prompt to be
+    read is read by windows of eight rows where it is `short_read` tokens or less (0: never); `kv` a cell format, empty for the
+    rounding mode's own; `selection` how sparse attention chooses cells, `fill` or `whole-blocks`; `context` positions per slot, 0 for the model's; `threads` per device, 0 for the cores there are.
 
     Drafts: `mtp` the draft layer, `spec` rows a window at most, `spec_min_p` the least probability of a draft,
     `suffix_draft` the shortest match of suffix drafts (0: none), `batch_mtp` one proposal per slot, `spec_policy` `worth`
@@ -50,7 +51,9 @@ class EngineSettings:
     pipelined: bool = True
     rounding: str = "canonical"
     prefill: int = 0
+    short_read: int = 0
     kv: str = ""
+    selection: str = "fill"
     context: int = 0
     threads: int = 0
     mtp: bool = False
@@ -94,6 +97,8 @@ class Resolved:
     notes: tuple[str, ...]
     drafts: DraftSettings = DraftSettings()
     tier: TierSettings = TierSettings()
+    short_read: int = 0
+    selection: str = "fill"
 
     def described(self) -> dict[str, str]:
         """Return the settings in force as text, for reports."""
@@ -105,7 +110,9 @@ class Resolved:
             "pipelined": "yes" if self.pipelined else "no",
             "rounding": self.mode.name,
             "prefill": str(self.chunk_rows),
+            "short_read": str(self.short_read),
             "kv": self.kv,
+            "selection": self.selection,
             "context": str(self.context),
             "threads": str(self.threads),
             **self.drafts.described(),
@@ -113,27 +120,33 @@ class Resolved:
         }
 
 
-def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int) -> Resolved:
-    """Resolve settings for a model on a machine with n_cores; raises UsageError naming the setting at fault."""
+def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int, room: int | None = None) -> Resolved:
+    """Resolve settings for a model on a machine with n_cores; raises UsageError naming the setting at fault.
+
+    `room` is how many slots the devices' memory holds (None: it is not known to be short).
+    """
     devices = parse_devices(settings.devices)
     stages = plan_stages(config.n_layers, settings.layer_split, settings.split_device, len(devices))
-    n_slots, slot_notes = _slots(settings.batch)
+    n_slots, slot_notes = _slots(settings.batch, room)
     n_groups, group_notes = _groups(settings, n_slots, stages)
     mode = mode_named(settings.rounding)
     kv = settings.kv or mode.kv_default
     cell_format(kv)
+    if settings.selection not in SELECTIONS:
+        raise UsageError(f"selection={settings.selection}", "there is no such rule", f"use one of {', '.join(SELECTIONS)}")
     _at_least("prefill", settings.prefill, 0)
+    _at_least("short_read", settings.short_read, 0)
     _at_least("threads", settings.threads, 0)
     pipelined = settings.pipelined and n_groups > 1
     n_used_devices = len({stage.device for stage in stages})
     threads = settings.threads or max(1, n_cores // n_used_devices if pipelined else n_cores)
-    drafts, draft_notes = resolve_drafts(settings, config, stages, n_groups)
+    drafts, draft_notes = resolve_drafts(settings, config, stages, n_slots, n_groups)
     tier, tier_notes = resolve_tier(settings, n_groups)
     if drafts.batch_mtp:
-        n_slots, slot_notes = settings.batch, ()
+        n_slots, slot_notes = _fitting(settings.batch, settings.batch, room)
     return Resolved(
         devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
-        _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes, *tier_notes), drafts, tier,
+        _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes, *tier_notes), drafts, tier, settings.short_read, settings.selection,
     )
 
 
@@ -142,11 +155,19 @@ def _at_least(name: str, value: int, lowest: int) -> None:
         raise UsageError(f"{name}={value}", f"it is below {lowest}", f"use {lowest} or more")
 
 
-def _slots(batch: int) -> tuple[int, tuple[str, ...]]:
+def _slots(batch: int, room: int | None) -> tuple[int, tuple[str, ...]]:
     _at_least("batch", batch, 1)
     if batch > WINDOW_ROWS:
-        return WINDOW_ROWS, (f"batch={batch} runs as {WINDOW_ROWS} slots: a window holds {WINDOW_ROWS} rows",)
-    return batch, ()
+        return _fitting(batch, WINDOW_ROWS, room, f"a window holds {WINDOW_ROWS} rows")
+    return _fitting(batch, batch, room)
+
+
+def _fitting(batch: int, most: int, room: int | None, why: str = "") -> tuple[int, tuple[str, ...]]:
+    """Return how many slots run, `most` or what there is room for, and a note where that is not what was asked for."""
+    if room is not None and room < most:
+        what = "one request at a time" if room == 1 else f"{room} slots"
+        return room, (f"batch={batch} runs as {what}: the devices' memory holds no more",)
+    return most, (f"batch={batch} runs as {most} slots: {why}",) if why else ()
 
 
 def _groups(settings: EngineSettings, n_slots: int, stages: tuple[StagePlan, ...]) -> tuple[int, tuple[str, ...]]:

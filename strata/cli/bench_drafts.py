@@ -17,6 +17,8 @@ GOALS = {("--mtp", "all"): 1.0, ("--mtp --spec 8", "all"): 1.0, ("--mtp --spec 8
 LEAST = 0.95
 """Drafts should be at least as fast over all, and no kind of prompt slower than this."""
 BATCHES = (2, 4)
+N_CHAINED = 3
+"""Drafts behind each token whose share of right ones is told."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command; the speed does not change the exit code."""
+    from strata.bench import draft_acceptance
     from strata.bench.draft_speed import batch_arms, measure, solo_arms
     from strata.model.model import load_model
 
@@ -45,11 +48,13 @@ def execute(options: argparse.Namespace) -> int:
     for slots in BATCHES:
         if len(prompts) >= slots:
             tables[f"{slots} slots"] = measure(model, batch_arms(settings, slots), _mixed(prompts), *sizes, slots, progress.show)
+    accepted = draft_acceptance.measure(model, settings, prompts, options.tokens, N_CHAINED, progress.show)
     progress.clear()
     if options.json:
-        emit(options.json, {name: [asdict(gain) for gain in gains] for name, gains in tables.items()})
+        speed = {name: [asdict(gain) for gain in gains] for name, gains in tables.items()}
+        emit(options.json, {"speed": speed, "acceptance": [asdict(one) | {"shares": one.shares} for one in accepted]})
     else:
-        print("\n".join(_lines(tables, len(prompts), options)))
+        print("\n".join([*_lines(tables, len(prompts), options), *_acceptance_lines(accepted)]))
     return 0
 
 
@@ -115,6 +120,14 @@ def _lines(tables, n_prompts: int, options: argparse.Namespace) -> list[str]:
     for name, gains in tables.items():
         lines += ["", f"{name:<28}{'prompts':<8}{'ratio':>7}{'':<18}{'ms/token':>9}{'tokens/window':>15}{'accepted':>12}"]
         lines += [_line(gain) for gain in gains]
+    return lines
+
+
+def _acceptance_lines(accepted) -> list[str]:
+    drafts = "".join(f"{f'draft {d}':>10}" for d in range(1, N_CHAINED + 1))
+    lines = ["", f"{'right at every position where those before were':<50}{'positions':>10}{drafts}"]
+    for one in accepted:
+        lines.append(f"{one.kind:<50}{one.reached[0]:>10}" + "".join(f"{share:>10.1%}" for share in one.shares))
     return lines
 
 

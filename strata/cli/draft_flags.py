@@ -40,6 +40,7 @@ def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
     choice.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw among those whose probabilities reach P (default: 1, all)")
     choice.add_argument("--min-p", type=float, default=0.0, metavar="P", help="draw among those P times as probable as the best (default: 0, all)")
     choice.add_argument("--seed", type=int, default=0, metavar="N", help="draws depend on it and the position only (default: 0, from the clock)")
+    choice.add_argument("--logprobs", type=int, default=-1, metavar="N", help="tell each token's log probability and the N best ids' (default: -1, none)")
     choice.add_argument("--penalty-last-n", type=int, default=64, metavar="N", help="tokens that penalties look back on (default: 64)")
     choice.add_argument("--penalty-repeat", type=float, default=1.0, metavar="X", help="divides logits of seen tokens (default: 1)")
     choice.add_argument("--penalty-freq", type=float, default=0.0, metavar="X", help="is taken off for each time seen (default: 0)")
@@ -50,5 +51,5 @@ def sampling_of(options: argparse.Namespace):
     """Return the Sampling of parsed flags; raises RequestError naming the flag that makes no sense."""
     from strata.sampling.settings import Sampling
 
-    names = ("temperature", "top_k", "top_p", "min_p", "seed", "penalty_last_n", "penalty_repeat", "penalty_freq", "penalty_present")
+    names = ("temperature", "top_k", "top_p", "min_p", "seed", "logprobs", "penalty_last_n", "penalty_repeat", "penalty_freq", "penalty_present")
     return Sampling(**{name: getattr(options, name) for name in names})

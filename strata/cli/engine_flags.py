@@ -19,9 +19,10 @@ def add_engine_flags(parser: argparse.ArgumentParser, prefill: str = "auto") -> 
     how.add_argument("--devices", default="host", metavar="LIST", help="host, or host:SIZE with a budget (256m), separated by commas (default: host)")
     how.add_argument("--layer-split", default="", metavar="K1[,K2..]", help="first layer of each later stage (default: one stage)")
     how.add_argument("--split-device", default="", metavar="D1[,D2..]", help="device of each later stage, counted from 0 (default: the next ones)")
-    how.add_argument("--batch", type=int, default=1, metavar="N", help="slots for conversations, up to 8 (default: 1)")
+    how.add_argument("--batch", "--slots", type=int, default=1, metavar="N", help="slots for conversations: up to 8, more with --batch-mtp, as many as fit (default: 1)")
     how.add_argument("--batch-groups", default="1", metavar="G", help="groups of slots pipelined through the stages, or auto (default: 1)")
     how.add_argument("--prefill", default=prefill, metavar="ROWS", help=f"prompt tokens read at once, or auto (default: {prefill})")
+    how.add_argument("--short-read", type=int, default=0, metavar="N", help="read a prompt, or the end of one, of N tokens or less by windows of eight rows (default: 0, never)")
     how.add_argument("--context", type=int, default=0, metavar="N", help="positions per slot (default: what the model was made for)")
     how.add_argument("--threads", type=int, default=0, metavar="N", help="threads per device (default: the usable cores)")
     add_draft_flags(parser)
@@ -29,6 +30,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, prefill: str = "auto") -> 
     bits = parser.add_argument_group("what changes bits")
     bits.add_argument("--rounding", default="canonical", metavar="MODE", help="canonical, device, grouped or wide; grouped with STRATA_IQ_MT_MIN=1 is device (default: canonical)")
     bits.add_argument("--kv", default="", metavar="FORMAT", help="format of keys and values: f16, int8 or f32 (default: the rounding mode's own)")
+    bits.add_argument("--selection", default="fill", metavar="RULE", help="cells of sparse attention: fill, to the full width, or whole-blocks, as transformers does (default: fill)")
 
 
 def settings_of(options: argparse.Namespace):
@@ -45,7 +47,9 @@ def settings_of(options: argparse.Namespace):
         batch_groups=number_or_auto("batch_groups", options.batch_groups),
         rounding=mode_in_force(options.rounding, os.environ),
         prefill=number_or_auto("prefill", options.prefill),
+        short_read=options.short_read,
         kv=options.kv,
+        selection=options.selection,
         context=options.context,
         threads=options.threads,
         **draft_settings_of(options),

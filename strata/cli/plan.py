@@ -17,13 +17,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command; raises DeviceMemoryError, after printing, where a budget does not suffice."""
+    from strata.batch.fitting import fit
     from strata.batch.settings import resolve
+    from strata.errors import DeviceMemoryError
     from strata.model.model import load_model
     from strata.split.budget import check_budgets, device_bytes
     from strata.split.devices import usable_cores
 
     model = load_model(options.model)
-    resolved = resolve(settings_of(options), model.config, usable_cores())
+    settings, n_cores = settings_of(options), usable_cores()
+    try:
+        resolved, _ = fit(settings, model.config, n_cores, lambda tried: check_budgets(device_bytes(model, tried)))
+    except DeviceMemoryError:
+        resolved = resolve(settings, model.config, n_cores, room=1)
     devices = device_bytes(model, resolved)
     if options.json:
         print(json.dumps(_as_json(resolved, devices), indent=1))

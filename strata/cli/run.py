@@ -8,6 +8,7 @@ from pathlib import Path
 from strata.cli.draft_flags import add_sampling_flags, sampling_of
 from strata.cli.engine_flags import add_engine_flags, settings_of, whole_numbers
 from strata.cli.failures import CANNOT
+from strata.cli.log_lines import log_lines
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -41,12 +42,15 @@ def execute(options: argparse.Namespace) -> int:
     model = load_model(options.model)
     tokenizer = read_tokenizer(model.files.keys)
     prompt = _prompt(options, model, tokenizer)
-    with Engine(model, settings) as engine:
+    progress.clear()
+    with log_lines(), Engine(model, settings) as engine:
         run = engine.start([Request(prompt, options.max_new, frozenset(model.config.end_token_ids), sampling=sampling)])
         progress.show("preparing kernels (minutes the first time, later under a second)")
         engine.score(prompt[:1])
         _follow(run, tokenizer, len(prompt), progress)
-        return _finish(run.batch(), len(prompt), run.tier_lines)
+        batch = run.batch()
+        _tell_logprobs(batch.answers[0])
+        return _finish(batch, len(prompt), run.tier_lines)
 
 
 def _prompt(options: argparse.Namespace, model, tokenizer) -> tuple[int, ...]:
@@ -93,12 +97,18 @@ def _follow(run, tokenizer, n_prompt: int, progress: ProgressLine) -> None:
     sys.stdout.flush()
 
 
+def _tell_logprobs(answer) -> None:
+    """Print each token's log probability and its alternatives, where they were asked for."""
+    for emitted in answer.emitted:
+        if emitted.logprob is not None:
+            others = ", ".join(f"{token} ({logprob:.4f})" for token, logprob in emitted.alternatives)
+            print(f"strata: token {emitted.pick} logprob {emitted.logprob:.4f}{': ' + others if others else ''}", file=sys.stderr)
+
+
 def _finish(batch, n_prompt: int, tier_lines: Sequence[str]) -> int:
     answer = batch.answers[0]
     for line in tier_lines:
         print(line, file=sys.stderr)
-    for note in batch.notes:
-        print(f"strata: {note}", file=sys.stderr)
     if answer.finish == "error":
         print(f"strata: error: {answer.error}", file=sys.stderr)
         return CANNOT

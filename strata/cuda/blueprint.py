@@ -14,6 +14,8 @@ from strata.cuda.arguments import strides_of
 from strata.cuda.found import Card
 from strata.cuda.seam import target_of
 
+MULTIPROCESSORS = 132
+"""Multiprocessors of an H200: they decide on grids, not on kernels."""
 PAGE = 1 << 12
 """Addresses start here and grow; none is ever used."""
 NO_LIMIT, MULTIPROCESSORS = 1 << 40, 132
@@ -67,7 +69,7 @@ class Blueprint:
     kind, is_blueprint = "cuda", True
 
     def __init__(self, capability: tuple[int, int]) -> None:
-        self.capability, self.target = capability, target_of(capability)
+        self.target = target_of(capability)
         self.name, self.index, self.stream = f"a blueprint of {capability[0]}.{capability[1]}", 0, None
         self.card = Card(0, self.name, capability, NO_LIMIT, MULTIPROCESSORS, None)
         self.taken: dict[str, int] = {}

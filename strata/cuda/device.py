@@ -159,7 +159,8 @@ class CudaDevice:
         if key not in self.kernels:
             from strata.cuda.loading import load_function
 
-            self.kernels[key] = load_function(self.card, dispatcher, types)
+            with self.measured("kernels"):
+                self.kernels[key] = load_function(self.card, dispatcher, types)
         return self.kernels[key]
 
     def event(self, timing: bool = False):

@@ -2,8 +2,10 @@
 
 A block has 32 output rows of gate and the same 32 of up (two weight rows a thread, pairs.py), so that it owns a whole group of
 the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 output rows.  blockIdx.y counts the shared expert
-first, where it is in the launch, then the listed experts; surplus blocks leave.  An expert's weights are read once for up to
-PASS_ROWS of its entries.  The shared expert's blocks fetch weights before the previous kernel has ended.
+first, where it is in the launch, then the listed experts; a surplus block finds no entries, since starts beyond the listed experts
+hold the number of entries (routing.py).  An expert's weights are read once for up to PASS_ROWS of its entries.  A window of one
+row (n_pass = 1) has no surplus and one entry an expert, the i-th of the i-th: its kernel reads the experts' numbers alone.  The
+shared expert's blocks fetch weights before the previous kernel has ended.
 
 The entries of the listed experts are laid out as `products.Lists` says; entry first_shared + r is the shared expert's of row r.
 Flat shapes: hidden codes [entries, F]; out float32 [entries, H].
@@ -115,7 +117,7 @@ def _common(type_id: int, n_pass: int, target: Target) -> SimpleNamespace:
 def gate_up_kernel(type_id: int, n_pass: int, target: Target):
     """Return the kernel of gate, up, activation and codes; grid (F / 32, shared expert + listed experts), THREADS threads.
 
-    kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_listed, experts,
+    kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, experts,
     starts, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums).  Rows of a pass beyond an
     expert's entries meet whatever lies in shared memory; nobody reads their sums.
     """
@@ -127,7 +129,7 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
 
     @kernel(THREADS, MIN_BLOCKS)
     def run(
-        gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_listed, experts, starts,
+        gate, up, shared_gate, shared_up, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, experts, starts,
         entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
     ):
         shared, hidden = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(n_hidden, np.float32)
@@ -147,16 +149,16 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
         wait_before()
         first, end = np.int32(first_shared), np.int32(first_shared + n_rows)
         if not is_shared:
-            if listed >= n_listed[0]:
-                return
-            first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
+            first, end = listed, np.int32(listed + 1)
+            if n_pass > 1:
+                first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
             start += np.int64(experts[listed]) * expert_bytes
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
         for entry in range(first, end, n_pass):
             n_here = min(np.int32(n_pass), np.int32(end - entry))
             for r in range(n_here):
-                row = np.int32(entry + r - first_shared)
-                if not is_shared:
+                row = np.int32(entry + r - first_shared) if is_shared else np.int32(0)
+                if n_pass > 1 and not is_shared:
                     row = np.int32(entry_rows[entry + r])
                 stage_row(shared + r * codes_pitch, marks + r * marks_pitch, codes_from, scales_from, sums_from, row, n_groups, thread)
             commit()
@@ -192,7 +194,7 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
 def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
     """Return the kernel of down; grid (H / (64 n_turns), rounded up; shared expert + listed experts), THREADS threads.
 
-    kernel(down, shared_down, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, n_listed, experts, starts,
+    kernel(down, shared_down, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts, starts,
     codes, scales, sums, out): an entry's activation row is the entry's own.
     """
     parts = _common(type_id, n_pass, target)
@@ -213,7 +215,7 @@ def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
 
     @kernel(THREADS, MIN_BLOCKS)
     def run(
-        down, shared_down, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, n_listed, experts, starts, codes, scales,
+        down, shared_down, expert_bytes, row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts, starts, codes, scales,
         sums, out,
     ):
         shared = shared_address(cuda.shared.array(0, types.uint8))
@@ -236,9 +238,9 @@ def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
         wait_before()
         first, end = np.int32(first_shared), np.int32(first_shared + n_rows)
         if not is_shared:
-            if listed >= n_listed[0]:
-                return
-            first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
+            first, end = listed, np.int32(listed + 1)
+            if n_pass > 1:
+                first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
             matrix = np.int64(experts[listed]) * expert_bytes
             left_first, right_first, last = left_first + matrix, right_first + matrix, last + matrix
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
@@ -288,7 +290,7 @@ def launch_gate_up(device: CudaDevice, experts: Experts, x: Coded, hidden: Coded
     require(m.n_out % SIDE_ROWS == 0, f"expert width {m.n_out}", "codes come in groups of 32")
     (gate, up), (shared_gate, shared_up) = experts.listed or experts.shared, experts.shared or experts.listed
     shape = Shape((m.n_out // SIDE_ROWS, experts.grid_y), THREADS, shared_bytes(m.type_id, experts.n_pass, m.n_groups))
-    lists = (experts.lists.n_listed, experts.lists.experts, experts.lists.starts, experts.lists.entry_rows)
+    lists = (experts.lists.experts, experts.lists.starts, experts.lists.entry_rows)
     arguments = (gate.raw, up.raw, shared_gate.raw, shared_up.raw, *experts.sizes, *lists, *_codes_for(m, x), *arrays_of(hidden))
     return Launch(device, gate_up_kernel(m.type_id, experts.n_pass, device.target), shape, arguments, programmatic)
 
@@ -299,6 +301,6 @@ def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, progra
     (down,), (shared_down,) = experts.listed or experts.shared, experts.shared or experts.listed
     grid = (-(-m.n_out // (2 * SIDE_ROWS * DOWN_TURNS)), experts.grid_y)
     shape = Shape(grid, THREADS, shared_bytes(m.type_id, experts.n_pass, m.n_groups))
-    lists = (experts.lists.n_listed, experts.lists.experts, experts.lists.starts)
+    lists = (experts.lists.experts, experts.lists.starts)
     arguments = (down.raw, shared_down.raw, *experts.sizes, np.int32(m.n_out), *lists, *_codes_for(m, hidden), out)
     return Launch(device, down_kernel(m.type_id, experts.n_pass, DOWN_TURNS, device.target), shape, arguments, programmatic)

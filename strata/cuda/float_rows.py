@@ -80,12 +80,16 @@ class FloatShape:
     shared_bytes: int
 
 
-def shape_of(type_name: str, n_in: int, n_rows: int) -> FloatShape:
-    """Return the cut for a product: long rows one output a block, others four; few long activation rows are staged."""
+def shape_of(type_name: str, n_in: int, n_rows: int, room: int) -> FloatShape:
+    """Return the cut for a product: long rows one output a block, others four; few long activation rows are staged.
+
+    `room`: the shared memory that a block can have.
+    """
     pitch = (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16
-    n_outputs, staged = (1, n_rows * n_in * 4 <= MOST_STAGED_BYTES) if n_in >= LONG_ROW else (4, False)
-    row_bytes = n_rows * n_in * 4 if staged else 0
-    return FloatShape(n_outputs, staged, pitch, row_bytes + n_outputs * (pitch + n_rows * 32 * 4 * 4))
+    n_outputs = 1 if n_in >= LONG_ROW else 4
+    n_bytes, row_bytes = n_outputs * (pitch + n_rows * 32 * 4 * 4), n_rows * n_in * 4
+    staged = n_in >= LONG_ROW and row_bytes <= MOST_STAGED_BYTES and n_bytes + row_bytes <= room
+    return FloatShape(n_outputs, staged, pitch, n_bytes + (row_bytes if staged else 0))
 
 
 def _advance(type_name: str, n_rows: int, staged: bool):

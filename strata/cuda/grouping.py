@@ -8,8 +8,9 @@ running sum over entries.  Integer atomics have no order that shows.  Does not k
 import numpy as np
 from numba import cuda
 
-from strata.cuda.ranking import NOBODY
+from strata.cuda.ranking import CHOICE, NOBODY, SCRATCH
 from strata.cuda.seam import jit, shuffle_int
+from strata.cuda.shapes import require
 from strata.cuda.warps import count_bits, lower_lanes
 
 LOW_HALF = np.int32(0xFFFF)
@@ -20,9 +21,11 @@ MOST_ROWS = 32
 def grouping(n_experts: int, n_used: int, n_rows: int, n_threads: int):
     """Build `clear(first, rows_of, thread)` and `group(...)` for n_rows * n_used <= n_threads entries.
 
-    first, rows_of int32 [n_experts] and totals int32 [n_threads / 32] are shared memory; the block meets after `clear`.
+    first, rows_of int32 [n_experts] and totals int32 [n_threads / 32] are shared memory, as is scratch, where ranking.py left each row's
+    choice; the block meets after `clear`.
     """
     n_entries, n_warps = n_rows * n_used, n_threads // 32
+    require(n_rows <= MOST_ROWS and n_entries <= n_threads, f"{n_rows} rows of {n_used} experts", "one block cannot group them", "use routing")
 
     @jit
     def clear(first, rows_of, thread):
@@ -48,10 +51,11 @@ def grouping(n_experts: int, n_used: int, n_rows: int, n_threads: int):
         return before, whole
 
     @jit
-    def group(ids, experts, starts, entry_rows, entry_of, n_listed, n_starts, thread, first, rows_of, totals):
+    def group(scratch, experts, starts, entry_rows, entry_of, n_listed, n_starts, thread, first, rows_of, totals):
         is_entry = thread < n_entries
         entry = min(thread, np.int32(n_entries - 1))
-        row, expert = np.int32(entry // n_used), ids[entry]
+        row = np.int32(entry // n_used)
+        expert = scratch[SCRATCH * row + CHOICE + (entry - row * n_used)]
         if is_entry:
             cuda.atomic.min(first, expert, entry)
             cuda.atomic.or_(rows_of, expert, np.int32(1 << row))

@@ -114,12 +114,19 @@ def pair_products(form: WeightFormat, n_rows: int, target: Target):
             upcoming = fetch_next(ahead, left_from, right_from, upcoming, last, stride, row_bytes, all_bytes, n_turns, lane)
             left_at = slot + (((left_before + moved) & 15) + block_at)
             right_at = slot + (((right_before + moved) & 15) + (block_at + 4 * pitch))
-            for unit in range(units):
-                if np.int32(g + 8 * unit) < n_groups:
+            if n_rows == 1 and np.int32(g - lane + per_stage) <= n_groups:
+                for unit in range(units):
                     step(
                         left_at + unit * unit_bytes, right_at + unit * unit_bytes, group, codes_at + unit * UNIT, codes_pitch,
                         marks_at + unit * 64, marks_pitch, left, right,
                     )
+            else:
+                for unit in range(units):
+                    if np.int32(g + 8 * unit) < n_groups:
+                        step(
+                            left_at + unit * unit_bytes, right_at + unit * unit_bytes, group, codes_at + unit * UNIT, codes_pitch,
+                            marks_at + unit * 64, marks_pitch, left, right,
+                        )
             moved, g = np.int32(moved + stage_bytes), np.int32(g + per_stage)
             codes_at, marks_at = codes_at + units * UNIT, marks_at + units * 64
             slot = slot + slot_bytes if slot < mine + last_slot else mine

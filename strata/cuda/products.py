@@ -15,8 +15,9 @@ from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
+from strata.cuda.shapes import shared_room
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import CHUNK, WINDOW, Tile, chunk_tile, experts_tile, layout_of
+from strata.cuda.tiles import EXPERTS, WINDOW, Tile, chunk_tile, experts_tile, layout_of
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
@@ -65,7 +66,7 @@ class Lists:
     """Entries grouped by expert, in device memory (int32), with the most that the arrays can hold.
 
     n_listed [1], experts [most_experts], starts [most_experts + 1], entry_rows [most_entries]; for tiles n_tiles [1],
-    tile_listed, tile_first [most_tiles of CHUNK].
+    tile_listed, tile_first [most_tiles of EXPERTS].
     """
 
     n_listed: Any
@@ -84,8 +85,8 @@ class Lists:
 
 
 def most_tiles(most_experts: int, most_entries: int) -> int:
-    """Return how many tiles of CHUNK rows the entries of at most most_experts experts can need."""
-    return min(most_experts, most_entries) + most_entries // CHUNK.n_rows
+    """Return how many tiles of EXPERTS.n_rows rows the entries of at most most_experts experts can need."""
+    return min(most_experts, most_entries) + most_entries // EXPERTS.n_rows
 
 
 def make_coded(device: CudaDevice, purpose: str, n_rows: int, n: int) -> Coded:
@@ -136,7 +137,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
     if n_rows <= rows.MOST_ROWS:
         turns = rows.turns_of(weights.n_out)
         grid = rows.grid_of(weights.n_out, 1, turns)
-        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0])
+        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], shared_room(device.card.capability))
         n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
         kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
@@ -176,14 +177,14 @@ def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, pro
 
 def plan(device: CudaDevice, lists: Lists, programmatic: bool = False) -> Launch:
     """Cut the listed experts' entries into tiles for `listed_tiled`."""
-    arguments = (np.int32(CHUNK.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
+    arguments = (np.int32(EXPERTS.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
 
 
 def listed_tiled(
     device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False, tile: Tile | None = None
 ) -> Launch:
-    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for tiles of CHUNK.n_rows rows."""
+    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for tiles of EXPERTS.n_rows rows."""
     tile = tile or experts_tile(device.target)
     grid = (-(-weights.n_out // tile.n_outputs), lists.most_tiles)
     shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
@@ -220,7 +221,7 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         shape = Shape((-(-n_out // per_block), 1), 32 * float_short_rows.N_WARPS, per_block * pitch)
         kernel = float_short_rows.short_rows(type_name, n_rows, device.target)
         return kernel, shape, (weights, *_int32s(n_in, n_out, per_block, pitch), x, out)
-    cut = float_rows.shape_of(type_name, n_in, n_rows)
+    cut = float_rows.shape_of(type_name, n_in, n_rows, shared_room(device.card.capability))
     kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)
     n_blocks = -(-n_out // cut.n_outputs) + -(-other.n_out // cut.n_outputs)
     shape = Shape((n_blocks, 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)

@@ -17,14 +17,14 @@ from strata.cuda.warps import ballot, count_bits, integers, lower_lanes, lowest_
 ZERO = np.float32(0.0)
 LOWEST = np.int32(-0x80000000)
 NOBODY = np.int32(0x7FFFFFFF)
-SCRATCH = 96
-"""int32 of shared memory per warp: the candidates' keys and experts, and the choice."""
+SCRATCH, CHOICE = 96, 64
+"""int32 of shared memory per warp: the candidates' keys and experts, and from CHOICE on what was chosen."""
 
 
 def ranking(n_experts: int, n_used: int, target: Target):
     """Build `rank_row(logits, ids, weights, row, thread, keys, scratch, at)`, and how many int32 its local array `keys` has.
 
-    scratch[at : at + SCRATCH] is the warp's own shared memory.
+    scratch[at : at + SCRATCH] is the warp's own shared memory; the choice stays there.
     """
     per_thread, largest = (n_experts + 31) // 32, integers(target).largest
 
@@ -69,12 +69,12 @@ def ranking(n_experts: int, n_used: int, target: Target):
             theirs = scratch[at + other]
             above += 1 if theirs > mine or theirs == mine and other < thread else 0
         if thread < n and above < n_used:
-            scratch[at + 64 + above] = scratch[at + 32 + thread]
+            scratch[at + CHOICE + above] = scratch[at + 32 + thread]
         sync_warp()
-        return scratch[at + 64 + thread] if thread < n_used else np.int32(0)
+        return scratch[at + CHOICE + thread] if thread < n_used else np.int32(0)
 
     @jit
-    def choose_by_rounds(keys, thread):
+    def choose_by_rounds(keys, thread, scratch, at):
         """The thread's expert, by n_used rounds over all keys."""
         chosen, taken = np.int32(0), np.int32(0)
         for rank in range(n_used):
@@ -89,6 +89,8 @@ def ranking(n_experts: int, n_used: int, target: Target):
                 taken = np.int32(taken | (1 << (winner >> 5)))
             if thread == rank:
                 chosen = winner
+        if thread < n_used:
+            scratch[at + CHOICE + thread] = chosen
         return chosen
 
     @jit
@@ -99,7 +101,7 @@ def ranking(n_experts: int, n_used: int, target: Target):
         if n <= 32:
             chosen = choose_by_count(n, thread, scratch, at)
         else:
-            chosen = choose_by_rounds(keys, thread)
+            chosen = choose_by_rounds(keys, thread, scratch, at)
         logit = logits[base + chosen]
         mine = exp(sub(logit, shuffle_float(logit, np.int32(0))))
         total = ZERO

@@ -141,7 +141,7 @@ def router_kernel(type_name: str, n_experts: int, n_used: int, n_rows: int, stag
         if row < n_rows:
             rank_row(logits, ids, weights, row, whole & 31, keys, scratch, SCRATCH * row)
         cuda.syncthreads()
-        group(ids, experts, starts, entry_rows, entry_of, n_listed, n_starts, whole, first, rows_of, sums)
+        group(scratch, experts, starts, entry_rows, entry_of, n_listed, n_starts, whole, first, rows_of, sums)
 
     return run
 

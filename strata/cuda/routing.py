@@ -3,9 +3,9 @@
 Orders of host/experts.py.  A warp ranks a row (ranking.py).
 
 Entries (row, rank) are grouped by expert in first-appearance order, from counts alone, so that no timing enters: an entry's
-place is the number of entries whose expert appeared earlier, plus the earlier entries of its own expert.  Windows of few
-entries do all of it in one block; prompt chunks take a kernel that ranks, one in which a warp finds an expert's first entry
-and count, and one in which it places that expert's entries.
+place is the number of entries whose expert appeared earlier, plus the earlier entries of its own expert.  Up to MOST_ROWS_TOGETHER rows
+do all of it in one block (grouping.py; router.py has the router's product in the same launch); prompt chunks take a kernel that
+ranks, one in which a warp finds an expert's first entry and count, and one in which it places that expert's entries.
 
 Shapes: logits [rows, E]; ids int32, weights [rows, K]; experts, starts, entry_rows, n_listed as `products.Lists` (starts beyond the
 listed experts hold the number of entries); entry_of int32 [rows, K].  Does not know: formats, tiers, spans.
@@ -17,10 +17,11 @@ import numpy as np
 from numba import cuda
 
 from strata.cuda.device import CudaDevice
+from strata.cuda.grouping import grouping
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Lists
 from strata.cuda.ranking import NOBODY, SCRATCH, ranking
-from strata.cuda.seam import Target, jit, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.seam import Target, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.warps import ballot, count_bits, lower_lanes, smallest_int, sum_int
 from strata.model.config import ModelConfig
@@ -58,64 +59,36 @@ def route_kernel(n_experts: int, n_used: int, target: Target):
 @cache
 def together_kernel(n_experts: int, n_used: int, n_rows: int, target: Target):
     """Return kernel(logits, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts): one block does it all."""
-    rank_row, per_thread = ranking(n_experts, n_used, target)
-    n_entries = n_rows * n_used
     n_threads = threads_together(n_rows, n_used)
+    rank_row, per_thread = ranking(n_experts, n_used, target)
+    clear, group = grouping(n_experts, n_used, n_rows, n_threads)
     n_warps = n_threads // 32
     n_scratch = SCRATCH * n_warps
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
-    @jit
-    def group(own, first_of, entry, ids, experts, starts, entry_rows, entry_of, n_listed, n_starts):
-        """Place one entry, whose expert is own[entry], and list its expert if it is the first of it."""
-        expert, first, rank = own[entry], np.int32(n_entries), np.int32(0)
-        for other in range(n_entries):
-            if own[other] == expert:
-                first = min(first, np.int32(other))
-                rank += 1 if other < entry else 0
-        first_of[entry] = first
-        return rank
-
     @kernel(n_threads)
     def run(logits, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts):
-        own = cuda.shared.array(n_entries, np.int32)
-        first_of = cuda.shared.array(n_entries, np.int32)
-        keys, scratch = cuda.local.array(per_thread, np.int32), cuda.shared.array(n_scratch, np.int32)
-        go_on()
-        wait_before()
+        # One to a line: the simulator tells shared arrays apart by their lines.
+        first = cuda.shared.array(n_experts, np.int32)
+        rows_of = cuda.shared.array(n_experts, np.int32)
+        scratch = cuda.shared.array(n_scratch, np.int32)
+        sums = cuda.shared.array(n_warps, np.int32)
+        keys = cuda.local.array(per_thread, np.int32)
         thread = np.int32(cuda.threadIdx.x)
-        for row in range(thread >> 5, n_rows, n_warps):
-            rank_row(logits, ids, weights, row, thread & 31, keys, scratch, SCRATCH * (thread >> 5))
+        go_on()
+        clear(first, rows_of, thread)
+        wait_before()
+        row = thread >> 5
+        if row < n_rows:
+            rank_row(logits, ids, weights, row, thread & 31, keys, scratch, SCRATCH * row)
         cuda.syncthreads()
-        entry = thread
-        if entry < n_entries:
-            own[entry] = ids[entry]
-        cuda.syncthreads()
-        rank = np.int32(0)
-        if entry < n_entries:
-            rank = group(own, first_of, entry, ids, experts, starts, entry_rows, entry_of, n_listed, n_starts)
-        cuda.syncthreads()
-        if entry < n_entries:
-            before, listed, n_experts_listed = np.int32(0), np.int32(0), np.int32(0)
-            for other in range(n_entries):
-                before += 1 if first_of[other] < first_of[entry] else 0
-                is_first = first_of[other] == other
-                listed += 1 if is_first and other < first_of[entry] else 0
-                n_experts_listed += 1 if is_first else 0
-            entry_rows[before + rank] = entry // n_used
-            entry_of[entry] = before + rank
-            if rank == 0:
-                experts[listed], starts[listed] = own[entry], before
-            if entry == 0:
-                n_listed[0] = n_experts_listed
-            for place in range(n_experts_listed + entry, n_starts, n_entries):
-                starts[place] = n_entries
+        group(scratch, experts, starts, entry_rows, entry_of, n_listed, n_starts, thread, first, rows_of, sums)
 
     return run
 
 
 def threads_together(n_rows: int, n_used: int) -> int:
-    """Return the threads of the one-block kernel: one per entry, and a warp per row where there are few."""
+    """Return the threads of the one-block kernel: a warp per row, and a thread per entry."""
     return min(MOST_TOGETHER, max(32 * n_rows, (n_rows * n_used + 31) // 32 * 32))
 
 

@@ -62,10 +62,13 @@ def shared_bytes(type_id: int, n_rows: int, n_groups: int, stages: int = STAGES)
     return activation_bytes(n_rows, n_groups) + WARPS * stages * ROWS_PER_WARP * staging_of(FORMATS[type_id]).pitch
 
 
-def stages_of(type_id: int, n_rows: int, n_groups: int, n_blocks: int) -> int:
-    """Return how many stages a dense product's blocks keep: few blocks must have more of their weights on the way."""
-    deep = shared_bytes(type_id, n_rows, n_groups, DEEP_STAGES) <= DEEP_BYTES
-    return DEEP_STAGES if deep and n_blocks <= DEEP_BLOCKS else STAGES
+def stages_of(type_id: int, n_rows: int, n_groups: int, n_blocks: int, room: int) -> int:
+    """Return how many stages a dense product's blocks keep: few blocks must have more of their weights on the way.
+
+    `room`: the shared memory that a block can have.
+    """
+    fits = shared_bytes(type_id, n_rows, n_groups, DEEP_STAGES) <= min(DEEP_BYTES, room)
+    return DEEP_STAGES if fits and n_blocks <= DEEP_BLOCKS else STAGES
 
 
 def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):

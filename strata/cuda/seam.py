@@ -137,9 +137,10 @@ def wait_for_dependency(target: Target):
 
 
 def launch_dependents(target: Target):
-    """Return `go()`: from now on blocks of the next kernel may start and fetch weights ahead.
+    """Return `go()`: once all blocks of a kernel have said it or ended, blocks of the next one may start and fetch weights ahead.
 
-    Tiny kernels say it first; kernels that fill a card last: blocks that wait early would take the place of working ones.
+    Tiny kernels say it first, others when their own first weights are on the way: whoever says it has a place on a multiprocessor
+    already, so the next kernel's blocks take none that a working block needs.
     """
     return machine.launch_dependents if target.dependent_launch else _nothing
 

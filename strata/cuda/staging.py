@@ -63,27 +63,31 @@ def activation_bytes(n_rows: int, n_groups: int) -> int:
 
 
 def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
-    """Build `fetch(slot, source, left)`: one row's part of a stage by threads_per_row (8 or 16) threads.
+    """Build `fetch(slot, source, left)`: one row's part of a stage by threads_per_row (4, 8 or 16) threads.
 
     Addresses are this thread's: `slot` the row's place plus 16 * part, `source` the stage's first aligned piece plus
     16 * part; left = bytes of the row from there on.
     """
     step = 16 * threads_per_row
-    first, second, third = (copier(16, k * step, k * step, target, once=True) for k in range(3))
+    c0, c1, c2, c3, c4 = (copier(16, k * step, k * step, target, once=True) for k in range(5))
     n_copies = -(-staging.pieces // threads_per_row)
     spare = n_copies * threads_per_row - staging.pieces
     last_bytes = 16 * (threads_per_row - spare)
-    if n_copies > 3:
-        raise DeviceError(f"stages of {staging.pieces} pieces", "a thread copies three at most", "use fewer units a stage")
+    if n_copies > 5:
+        raise DeviceError(f"stages of {staging.pieces} pieces", "a thread copies five at most", "use fewer units a stage")
 
     @jit
     def fetch(slot, source, left, part):
         if left > 0 and (n_copies > 1 or 16 * part < last_bytes):
-            first(slot, source)
+            c0(slot, source)
         if n_copies > 1 and left > step and (n_copies > 2 or 16 * part < last_bytes):
-            second(slot, source)
-        if n_copies > 2 and left > 2 * step and 16 * part < last_bytes:
-            third(slot, source)
+            c1(slot, source)
+        if n_copies > 2 and left > 2 * step and (n_copies > 3 or 16 * part < last_bytes):
+            c2(slot, source)
+        if n_copies > 3 and left > 3 * step and (n_copies > 4 or 16 * part < last_bytes):
+            c3(slot, source)
+        if n_copies > 4 and left > 4 * step and 16 * part < last_bytes:
+            c4(slot, source)
 
     return fetch
 

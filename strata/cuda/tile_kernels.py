@@ -18,9 +18,6 @@ from strata.cuda.tiles import Tile, layout_of
 from strata.formats.contract import WeightFormat
 from strata.formats.table import FORMATS
 
-COPIERS = 8
-"""Threads that copy one weight row."""
-
 
 @jit
 def kept(number, in_warp):
@@ -34,7 +31,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
     With `early` it lets the next kernel start and waits for the previous one, behind its first weights.
     """
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
-    fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, COPIERS, target)
+    fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, tile.copiers, target)
     move = copies(target, tile.stages - 2)
     commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
@@ -48,7 +45,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
     groups_per_block, block_bytes = staging.groups_per_block, form.block_bytes
     unit_bytes, stage_bytes, is_aligned = staging.unit_bytes, staging.stage_bytes, form.block_bytes % 16 == 0
     last_slot = (stages - 1) * slot_bytes
-    copiers_per_row = tile.n_threads // tile.n_rows
+    copiers_per_row, copiers, two_each = tile.n_threads // tile.n_rows, tile.copiers, tile.rows_per_thread == 2
 
     @jit
     def product(raw, matrix, row_bytes, n_groups, n_out, first_output, row, count, first_entry, codes, scales, sums, out):
@@ -59,10 +56,10 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
         which, in_warp = thread // threads_per_set, thread & 31
         warp, j = (thread // 32) % (threads_per_set // 32), thread & 3
         last = np.int32(n_out - 1)
-        start = matrix + np.int64(min(np.int32(first_output + thread // COPIERS), last)) * row_bytes
+        start = matrix + np.int64(min(np.int32(first_output + thread // copiers), last)) * row_bytes
         before = np.int32(start & 15)
-        part = thread % COPIERS
-        own_slot = shared + ((thread // COPIERS) * pitch + 16 * part)
+        part = thread % copiers
+        own_slot = shared + ((thread // copiers) * pitch + 16 * part)
         copied, copier = thread // copiers_per_row, thread % copiers_per_row
         row_codes = global_address(codes) + np.int64(row) * n_groups * 32
         row_scales = global_address(scales) + np.int64(row) * n_groups * 4
@@ -92,6 +89,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
         own_lane = per_warp * warp + in_warp // per_set
         own_block, own_group = (own_lane // groups_per_block) * block_bytes + own * pitch, own_lane % groups_per_block
         own_low = np.int32((matrix + np.int64(min(np.int32(first_output + own), last)) * row_bytes) & 15)
+        more_low = np.int32((matrix + np.int64(min(np.int32(first_output + own + 32), last)) * row_bytes) & 15)
         for half in range(n_halves):
             r = np.int32(per_set * which + 8 * half + (in_warp >> 2))
             low_bits[half] = np.int32((matrix + np.int64(min(np.int32(first_output + r), last)) * row_bytes) & 15)
@@ -109,17 +107,19 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                 fetch_rows(ahead, copied, copier, row_codes, row_scales, row_sums, coming, n_groups)
             commit()
             moved = np.int32(stage * stage_bytes)
-            own_at, rows_at = slot + own_block, slot + rows_from
+            own_at, more_at, rows_at = slot + own_block, slot + (own_block + 32 * pitch), slot + rows_from
             if not is_aligned:
-                own_at = own_at + ((own_low + moved) & 15)
+                own_at, more_at = own_at + ((own_low + moved) & 15), more_at + ((more_low + moved) & 15)
             for half in range(n_halves):
                 behind[half] = 8 * half * pitch + (0 if is_aligned else (low_bits[half] + moved) & 15)
             for unit in range(units):
-                scales_own = unpack(NOTHING, own_at + unit * unit_bytes, own_group)
+                scales_own = scales_more = unpack(NOTHING, own_at + unit * unit_bytes, own_group)
+                if two_each:
+                    scales_more = unpack(NOTHING, more_at + unit * unit_bytes, own_group)
                 for e in range(per_warp):
                     lane = per_warp * warp + e
                     if np.int32(8 * (stage * units + unit) + lane) < n_groups:
-                        gather(scales_own, (in_warp >> 2) + per_set * e, values)
+                        gather(scales_own, scales_more, (in_warp >> 2) + per_set * e, values)
                         multiply(
                             rows_at + ((lane // groups_per_block) * block_bytes + unit * unit_bytes), behind,
                             lane % groups_per_block, j,

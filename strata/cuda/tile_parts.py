@@ -15,6 +15,7 @@ from strata.cuda.readers import reader_of
 from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float
 from strata.cuda.staging import staging_of
 from strata.cuda.tiles import COLUMNS_AT_ONCE, Layout, Tile
+from strata.errors import DeviceError
 from strata.formats.contract import WeightFormat
 from strata.numerics.orders import EIGHT
 
@@ -30,8 +31,10 @@ PER_ROW = 4
 
 
 def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: Target):
-    """Build `copy(to, source, left)`: up to four copies from_step apart, those that begin within `left` bytes."""
-    c0, c1, c2, c3 = (copier(n_bytes, k * to_step, k * from_step, target) for k in range(4))
+    """Build `copy(to, source, left)`: up to eight copies from_step apart, those that begin within `left` bytes."""
+    if count > 8:
+        raise DeviceError(f"{count} copies of a thread", "eight are written out", "use a tile with fewer rows a thread")
+    c0, c1, c2, c3, c4, c5, c6, c7 = (copier(n_bytes, k * to_step, k * from_step, target) for k in range(8))
 
     @jit
     def copy(to, source, left):
@@ -43,6 +46,14 @@ def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: 
             c2(to, source)
         if count > 3 and left > 3 * from_step:
             c3(to, source)
+        if count > 4 and left > 4 * from_step:
+            c4(to, source)
+        if count > 5 and left > 5 * from_step:
+            c5(to, source)
+        if count > 6 and left > 6 * from_step:
+            c6(to, source)
+        if count > 7 and left > 7 * from_step:
+            c7(to, source)
 
     return copy
 
@@ -91,11 +102,11 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     at_once = min(columns, tile.side_by_side)
 
     @jit
-    def gather(own, first_source, values):
-        """Fetch the scales of this thread's rows from the threads that unpacked them."""
-        d, s0, s1, offset = own
+    def gather(own, more, first_source, values):
+        """Fetch the scales of this thread's rows from the threads that unpacked them; `more`: those of rows from 32 on."""
         for half in range(n_halves):
-            source, v = np.int32(first_source + 8 * half), PER_ROW * half
+            d, s0, s1, offset = own if half < 4 else more
+            source, v = np.int32(first_source + 8 * (half & 3)), PER_ROW * half
             values[v] = shuffle_float(d, source)
             if has_offset:
                 values[v + 1] = shuffle_float(offset, source)

@@ -23,8 +23,8 @@ COLUMNS_AT_ONCE = 4
 class Tile:
     """A tiling: `sets` of warps, each with 16 * `bands` output rows, times 8 * `columns` activation rows.
 
-    A set has eight warps with one lane each, where `bands` is 2, or four with two lanes (`bands` 1): a warp's 32 threads
-    unpack the scales of 32 (row, lane) pairs.  `units` of 256 weights per stage (0: the format's own number), `stages` in
+    A set has eight warps with one lane each, where `bands` is 2 or 4, or four with two lanes (`bands` 1): a warp's 32 threads
+    unpack the scales of 32 (row, lane) pairs, or of 64.  `units` of 256 weights per stage (0: the format's own number), `stages` in
     flight, `min_blocks` a multiprocessor should hold; with one, a thread has 255 registers.  `side_by_side` columns are computed
 without a branch between them: reads and products of one run while the floats of another are computed.
     """
@@ -44,7 +44,17 @@ without a branch between them: reads and products of one run while the floats of
 
     @property
     def lanes_per_warp(self) -> int:
-        return 3 - self.bands
+        return 2 if self.bands == 1 else 1
+
+    @property
+    def rows_per_thread(self) -> int:
+        """Output rows of which a thread unpacks the scales."""
+        return max(1, self.bands // 2)
+
+    @property
+    def copiers(self) -> int:
+        """Threads that copy one weight row."""
+        return self.n_threads // self.n_outputs
 
     @property
     def warps_per_set(self) -> int:
@@ -67,8 +77,9 @@ WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
 CHUNK = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
 """For prompt chunks."""
-EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=2)
-"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two."""
+EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
+"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two.  Their rows
+are short, so that a second block should compute while one begins or ends."""
 SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
 """For both on cards before compute capability 8.0, with less shared memory."""
 
@@ -79,7 +90,7 @@ def chunk_tile(target: Target) -> Tile:
 
 
 def experts_tile(target: Target) -> Tile:
-    """Return the tiling of a chunk's listed experts on a card; its number of rows is CHUNK's."""
+    """Return the tiling of a chunk's listed experts on a card; its number of rows is that of EXPERTS."""
     return EXPERTS if target.async_copies else SNUG
 
 

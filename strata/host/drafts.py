@@ -27,7 +27,7 @@ from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
 from strata.rows import KeptRows, Window, WindowCosts
 
-COSTS = WindowCosts(row=0.33, draft=0.1)
+COSTS = WindowCosts(row=0.26, draft=0.1)
 """Measured on two cores (docs/log.md)."""
 
 

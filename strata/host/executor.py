@@ -260,7 +260,7 @@ class HostExecutor(HostBlocks):
             self._details(w, "indexer.scores", layer, scores, Place(lengths=n_scored))
         cells = np.full((w.n_rows, min(c.selection_width, deepest)), -1, np.int32)
         counts = np.empty(w.n_rows, np.int32)
-        indexer.choose_cells(self.control, scores, w.positions, c.indexer_block, c.selection_width, cells, counts)
+        indexer.CHOOSERS[c.selection](self.control, scores, w.positions, c.indexer_block, c.selection_width, cells, counts)
         if self._watches("indexer.cells"):
             self._details(w, "indexer.cells", layer, cells, Place(lengths=counts))
         return cells, counts

@@ -1,7 +1,7 @@
 """The sparse attention's indexer: pooled block keys, block scores, and the choice of cells.
 
 MODEL.md section 3.2, selection rule `fill`: exactly `width` cells, tail cells first, then cells of complete blocks by
-(score descending, index ascending).  Ranking compares one 64-bit integer: the score's rank key, then the lower block.
+(score descending, index ascending); rule `whole-blocks`: the same without the part of a block that fills the width.  Ranking compares one 64-bit integer: the score's rank key, then the lower block.
 Everything is indexed by position, so a rejected cell is simply written again.
 
 Orders: a pooled key's mean is a chain of adds over its cells, ascending, then one division; dot products eight lanes;
@@ -72,10 +72,10 @@ def _threshold(ranks, n, n_take):
 
 
 @jit
-def _choose(scores, n_blocks, n_cells, width, block, ranks, out):
-    """Fill out[:width] with the selected cells, ascending."""
+def _choose(scores, n_blocks, n_cells, width, block, takes_part, ranks, out):
+    """Fill out with the selected cells, ascending; return how many."""
     n_tail = n_cells - n_blocks * block
-    n_whole, n_part = (width - n_tail) // block, (width - n_tail) % block
+    n_whole, n_part = (width - n_tail) // block, (width - n_tail) % block if takes_part else 0
     for b in range(n_blocks):
         ranks[b] = (np.int64(key(scores[b])) << BLOCK_BITS) + (n_blocks - 1 - b)
     whole = _threshold(ranks, n_blocks, n_whole)
@@ -89,6 +89,7 @@ def _choose(scores, n_blocks, n_cells, width, block, ranks, out):
     for cell in range(n_blocks * block, n_cells):
         out[at] = cell
         at += 1
+    return at
 
 
 @jit
@@ -112,7 +113,7 @@ def score_blocks(control, queries, pooled, slots, n_scored, scores):
 
 @jit
 def _choose_rows(begin, end, arguments):
-    scores, positions, block, width, cells, counts = arguments
+    scores, positions, block, width, takes_part, cells, counts = arguments
     ranks = np.empty(scores.shape[1], np.int64)
     for row in range(begin, end):
         n_cells = positions[row] + 1
@@ -121,11 +122,20 @@ def _choose_rows(begin, end, arguments):
                 cells[row, cell] = cell
             counts[row] = n_cells
         else:
-            _choose(scores[row], n_cells // block, n_cells, width, block, ranks, cells[row])
-            counts[row] = width
+            counts[row] = _choose(scores[row], n_cells // block, n_cells, width, block, takes_part, ranks, cells[row])
 
 
 @kernel
 def choose_cells(control, scores, positions, block, width, cells, counts):
     """Choose each row's cells, all of them up to `width`: cells int32 [rows, up to width], ascending; counts int32 [rows]."""
-    fork(control, _choose_rows, scores.shape[0], 4, (scores, positions, block, width, cells, counts))
+    fork(control, _choose_rows, scores.shape[0], 4, (scores, positions, block, width, True, cells, counts))
+
+
+@kernel
+def choose_whole_blocks(control, scores, positions, block, width, cells, counts):
+    """Choose as `choose_cells`, but blocks are taken whole or not at all: up to block - 1 cells less."""
+    fork(control, _choose_rows, scores.shape[0], 4, (scores, positions, block, width, False, cells, counts))
+
+
+CHOOSERS = {"fill": choose_cells, "whole-blocks": choose_whole_blocks}
+"""Selection rules by name."""

@@ -7,6 +7,9 @@ from a model's keys.  Does not know: tensors, files, rounding.
 
 from dataclasses import dataclass, field
 
+SELECTIONS = ("fill", "whole-blocks")
+"""Rules by which sparse attention chooses cells: as many as the selection's width, or whole blocks and the tail only."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
@@ -57,6 +60,8 @@ class ModelConfig:
     eot_token_id: int
     n_draft_layers: int
     draft_token_ids: tuple[int, ...] = field(repr=False)
+    selection: str = "fill"
+    """Which cells sparse attention takes: no key of the file says so, the engine's settings do."""
 
     def is_qsa(self, layer: int) -> bool:
         """Whether trunk layer `layer` is sparse attention; the others are gated delta nets."""

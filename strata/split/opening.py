@@ -4,7 +4,9 @@ What is opened is closed again when a later step fails.  Does not know: requests
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from strata.errors import UsageError
 from strata.host.device import HostDevice
 from strata.host.drafts import HostDrafts
 from strata.host.executor import HostExecutor
@@ -18,6 +20,7 @@ from strata.split.stages import Stage
 
 def open_stages(model: Model, resolved) -> tuple[Stage, ...]:
     """Open every stage of `Resolved` settings; raises DeviceMemoryError where a device's budget does not suffice."""
+    model = replace(model, config=replace(model.config, selection=resolved.selection))
     used = sorted({plan.device for plan in resolved.stages})
     devices: dict = {}
     try:
@@ -53,6 +56,8 @@ def _open_card_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
     from strata.cuda import placed as on_card
     from strata.cuda.executor import CudaExecutor
 
+    if resolved.selection != "fill":
+        raise UsageError(f"selection={resolved.selection} on {device.name}", "cards select cells by the rule fill only", "use host devices for other rules")
     device.attach()
     placed = on_card.place_stage(device, model.weights, model.config, plan.first, plan.last)
     executor = CudaExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)

@@ -24,7 +24,7 @@ def chosen_experts(seed: int, n_rows: int, n_used: int, n_experts: int = N_EXPER
 
 
 class Lists:
-    """Grouped entries on the host, and on a card with room for SPARE more, which holds what would be wrong to use."""
+    """Grouped entries on the host, and on a card with room for SPARE more experts, whose numbers would be wrong to use."""
 
     def __init__(self, card, ids: np.ndarray) -> None:
         from strata.cuda.products import make_lists
@@ -35,8 +35,11 @@ class Lists:
         self.n_listed = host.group_entries(ids, experts, starts, self.entry_rows, self.entry_of, np.empty(N_EXPERTS, np.int32))
         self.experts, self.starts = experts[: self.n_listed], starts[: self.n_listed + 1]
         self.on_card = make_lists(card, "lists", self.n_listed + SPARE, n)
-        for array, values in ((self.on_card.experts, self.experts), (self.on_card.starts, self.starts), (self.on_card.entry_rows, self.entry_rows)):
-            whole = np.full(array.size, 1 << 20, np.int32)
+        on_card = self.on_card
+        for array, values, spare in (
+            (on_card.experts, self.experts, 1 << 20), (on_card.starts, self.starts, n), (on_card.entry_rows, self.entry_rows, 1 << 20),
+        ):
+            whole = np.full(array.size, spare, np.int32)
             whole[: len(values)] = values
             array.copy_to_device(whole)
         self.on_card.n_listed.copy_to_device(np.array([self.n_listed], np.int32))

@@ -1,9 +1,9 @@
-"""Times of a layer's operations at the real geometry: python -m tests.gpu.measure_operations [FILE].
+"""Times of a layer's operations at the real geometry: python -m tests.gpu.measure_operations [FILE [ROWS ...]].
 
 A figure is the time of one set of launches inside a graph of many, from events, the median of several replays; inputs are random
 and lie in several sets, so that what a layer reads once does not stay in a cache.  For windows: alone (every launch waits for the one
-before), early (programmatic launches, as windows run them), and the floor, the set's bytes at COPY_GB_PER_S.  Prints a table
-and writes JSON.  No judgement.
+before), early (programmatic launches, as windows run them), and the floor, the set's bytes at COPY_GB_PER_S (of chunks: the rows').
+Prints a table and writes JSON.  No judgement.
 """
 
 import json
@@ -50,7 +50,7 @@ def window(n_rows: int, start: int = 3000):
 def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
     from strata.cuda.combine import Combined
     from strata.cuda.read_mix import launch_read_mix
-    from strata.cuda.streams import launch_write_normalise
+    from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
 
     width, sets = C.residual_width, SETS if n <= 8 else 2
     make = lambda *shape: flat(card, normal(1, *shape))  # noqa: E731
@@ -61,6 +61,10 @@ def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
     ups = [flat(card, np.random.default_rng(s).integers(0, 200, 2 * width * C.low_rank).astype(np.uint8)) for s in range(sets)]
     yield "write+norm", [(launch_write_normalise(card, C, residual, n, y=y, inject=inject, norm=norm, normed=normed),)] * sets
     yield "combine+write+norm", [(launch_write_normalise(card, C, residual, n, experts=experts, inject=inject, norm=norm, normed=normed),)] * sets
+    if n > 8:
+        gate = make(n, width)
+        yield "low-rank gate", [(launch_low_rank_gate(card, low, n, C.low_rank, C.n_streams),)] * sets
+        yield "mix", [(launch_mix(card, C, normed, gate, n, mixed, coded.coded),)] * sets
     yield "fused read", [(launch_read_mix(card, C, "BF16", low, up, C.low_rank, normed, n, mixed, coded.coded),) for up in ups], 2 * width * C.low_rank
 
 
@@ -143,6 +147,18 @@ def others(card, n: int) -> Iterator[tuple[str, Callable]]:
         yield "picks", [launch_picks(card, logits, n, scratch, picks, hashes)] * 4
 
 
+def bytes_of_a_row() -> dict[str, int]:
+    """Bytes that an operation must read and write for one row of a chunk, where that is what bounds it."""
+    width, hidden, entries = 4 * C.residual_width, 4 * C.hidden, C.n_used
+    codes = lambda n: n * 2 + n // 4  # noqa: E731
+    return {
+        "write+norm": 3 * width + hidden, "combine+write+norm": 3 * width + (entries + 1) * hidden,
+        "low-rank gate": 8 * C.low_rank, "mix": 2 * width + hidden + codes(C.hidden), "fused read": width + 4 * C.low_rank + hidden + codes(C.hidden),
+        "prepare": 8 * C.ssm_channels, "scan (+ gate)": 4 * C.ssm_channels + 16 * C.ssm_inner + codes(C.ssm_inner),
+        "activation": entries * (12 * C.expert_ff + codes(C.expert_ff)), "route+group": 4 * C.n_experts,
+    }
+
+
 def measured(card, n: int, room: Callable) -> Iterator[tuple[str, dict]]:
     """Yield the figures of a room's cases, microseconds, and give their memory back."""
     for name, sets, *n_bytes in room(card, n):
@@ -151,6 +167,8 @@ def measured(card, n: int, room: Callable) -> Iterator[tuple[str, dict]]:
             for launch in [launch for one in sets for launch in one][1:]:
                 launch.follow()
             figures["early"] = round(time_us(card, sets), 2)
+        if n > 8:
+            n_bytes = [n * bytes_of_a_row()[name]] if name in bytes_of_a_row() else []
         if n_bytes:
             figures["floor"] = round(n_bytes[0] / COPY_GB_PER_S / 1000, 2)
         yield name, figures
@@ -162,11 +180,12 @@ def main() -> None:
     from strata.cuda.device import CudaDevice
 
     card, table = CudaDevice(0), {}
-    columns = [(n, kind) for n in (1, 8) for kind in ("alone", "early", "floor")] + [(2048, "alone")]
+    counts = tuple(int(word) for word in sys.argv[2:]) or (1, 8, 512, 2048)
+    columns = [(n, kind) for n in counts for kind in (("alone", "early", "floor") if n <= 8 else ("alone", "floor"))]
     print(f"{'us':34s}" + "".join(f"{n:>7d} {kind:5s}" for n, kind in columns))
     for room in (streams, products, half_layers, delta_net, attention, experts, others):
         rows: dict = {}
-        for n in (1, 8, 2048):
+        for n in counts:
             for name, figures in measured(card, n, room):
                 rows.setdefault(name, {}).update({(n, kind): us for kind, us in figures.items()})
         for name, row in rows.items():

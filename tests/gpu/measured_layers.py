@@ -164,4 +164,5 @@ def half_layers(card, n: int) -> Iterator[tuple[str, list, int]]:
         return
     layers = DeltaNetLayers(card, n, CHAINED_SETS)
     yield "a stream read", layers.reads, layers.n_bytes_read
+    yield "delta net without its products", [(launches[-2],) for launches in layers.whole], 2 * 4 * layers.one
     yield "read + delta net", layers.whole, layers.n_bytes

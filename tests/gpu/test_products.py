@@ -56,7 +56,8 @@ def test_every_tiling_gives_the_same_bits(form, card, control):
     coded = coded_on_host(control, random_rows(4, 130, n_in))
     wanted = dense_on_host(control, form, raw, n_out, coded)
     x = uploaded(card, coded)
-    for tile in (WINDOW, CHUNK, EXPERTS, SNUG, Tile(2, 4, 2, 1, 3, 1), Tile(1, 1, 2, 0, 3, 1), Tile(2, 8, 1, 2, 2, 1, 4)):
+    few, broad = (Tile(2, 4, 2, 1, 3, 1), Tile(1, 1, 2, 0, 3, 1)), (Tile(2, 8, 1, 2, 2, 1, 4), Tile(2, 16, 1, 1, 3, 1, 2), Tile(4, 8, 1, 1, 3, 1, 2))
+    for tile in (WINDOW, CHUNK, EXPERTS, SNUG, *few, *broad):
         for n_rows in (1, 6, 130):
             out = GuardedOutput(card, n_rows * n_out)
             dense_tiled(card, weights, x, n_rows, out.inside, tile).go()

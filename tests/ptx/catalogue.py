@@ -48,8 +48,8 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
-GATE_UP = "u8 u8 u8 u8 L I I I I I i32 i32 i32 i32 i8 f32 i32 i8 i8 f32 i32"
-DOWN = "u8 u8 L I I I I I I i32 i32 i32 i8 f32 i32 f32"
+GATE_UP = "u8 u8 u8 u8 L I I I I I i32 i32 i32 i8 f32 i32 i8 i8 f32 i32"
+DOWN = "u8 u8 L I I I I I I i32 i32 i8 f32 i32 f32"
 ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
 
@@ -73,9 +73,9 @@ def quantised_products() -> Iterator[Entry]:
         for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
             yield Entry(
                 f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, s, t), _signature(DENSE_TILES),
-                {WINDOW: 80, SNUG: 128}.get(tile, 176), chosen,
+                {WINDOW: 80, SNUG: 128}.get(tile, 255), chosen,
             )
-        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, EXPERTS, t), _signature(EXPERT_TILES), 176, chosen)
+        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, EXPERTS, t), _signature(EXPERT_TILES), 128, chosen)
 
 
 def expert_products() -> Iterator[Entry]:

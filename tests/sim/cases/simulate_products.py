@@ -44,6 +44,18 @@ def test_tiles(name, n_in, tile, n_rows, card, control):
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
 
 
+@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 256), ("Q8_0", 288)])
+def test_a_tile_of_64_outputs(name, n_in, card, control):
+    """Threads that unpack the scales of two output rows each."""
+    form, n_out, n_rows = by_name(name), 66, 7
+    raw = packed_weights(form, 13, n_out, n_in)
+    coded = coded_on_host(control, random_rows(14, n_rows, n_in))
+    out = GuardedOutput(card, n_rows * n_out)
+    weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
+    dense_tiled(card, weights, uploaded(card, coded), n_rows, out.inside, Tile(4, 1, 1, 1, 2, 1)).go()
+    assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
+
+
 def test_listed_experts(card, control):
     form, n_out, n_in = by_name("Q5_K"), 17, 256
     raw = packed_weights(form, 5, n_out, n_in, n_experts=3)

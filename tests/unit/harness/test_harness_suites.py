@@ -3,6 +3,7 @@
 import pytest
 
 from harness.arms import difference
+from harness.drafts import PATTERNS
 from harness.running import Runner
 from harness.suites.chunks import borders
 from harness.suites.pipeline import slots_and_groups
@@ -128,7 +129,7 @@ def test_window_poisons_rejected_cells_wherever_counts_are_cycled():
 
 
 def test_chunks_cover_their_sizes_and_both_sides_of_every_border():
-    assert {case.right.settings.prefill for case in SUITES["chunks"].cases(scope())} == {1, 7, 32, 256}
+    assert chunk_sizes(scope()) == {1, 7, 32, 256}
     assert [len(item.prompt) for item in borders(scope(), 7).items] == [6, 7, 8, 13, 14, 15]
     assert [len(item.prompt) for item in borders(scope(), 256).items] == [255, 256, 257]
     assert [len(item.prompt) for item in borders(scope(level=2), 256).items] == [255, 256, 257, 511, 512, 513]
@@ -137,7 +138,25 @@ def test_chunks_cover_their_sizes_and_both_sides_of_every_border():
 
 def test_chunks_leave_out_sizes_that_the_given_prompts_do_not_fill():
     given = scope(short_prompts(2, 9), max_new=4)
-    assert {case.right.settings.prefill for case in SUITES["chunks"].cases(given)} == {1, 7}
+    assert chunk_sizes(given) == {1, 7}
+
+
+def chunk_sizes(opened) -> set[int]:
+    return {case.right.settings.prefill for case in SUITES["chunks"].cases(opened) if not case.right.settings.short_read}
+
+
+def test_chunks_read_short_prompts_and_ends_of_long_ones_by_windows():
+    short = [case for case in SUITES["chunks"].cases(scope()) if case.right.settings.short_read]
+    assert all({"short_reads", "short_read_windows"} <= set(case.features) for case in short) and len(short) == 6
+    assert {case.right.settings.batch_groups for case in short} == {1, 2}
+    assert {"chunked_prompts" in case.features for case in short} == {True, False}
+
+
+@pytest.mark.parametrize("suite", ["chunks", "drafts", "sampled", "batch-mtp", "batch", "window"])
+def test_one_device_leaves_out_cases_of_two_stages_on_two_devices(suite):
+    runner = Runner(shipped()[0])
+    for case in SUITES[suite].cases(scope(devices="host")):
+        runner.check(case.right, case.workload)
 
 
 def test_one_prompt_of_level_one_is_deeper_than_the_selection():
@@ -173,6 +192,14 @@ def test_drafts_cover_every_width_and_every_source():
     settings = [case.right.settings for case in SUITES["drafts"].cases(scope())]
     assert {s.spec for s in settings if s.mtp and s.spec_policy == "full"} == set(range(1, 9))
     assert {(s.mtp, bool(s.suffix_draft)) for s in settings} == {(True, False), (False, True), (True, True)}
+
+
+def test_drafts_at_level_two_take_every_prompt_with_every_width_source_and_pattern():
+    cases = {case.name: case.workload.items for case in SUITES["drafts"].cases(scope(level=2))}
+    every = [f"mtp-{w}" for w in range(1, 9)] + [f"scripted-{p}" for p in PATTERNS] + ["worth-8", "min-p", "suffix", "both", "wrong-drafts"]
+    assert {(len(cases[name]), min(item.max_new for item in cases[name])) for name in every} == {(32, 150)}
+    longest = {name: {(len(items), item.max_new) for item in items} for name, items in cases.items() if name.endswith("-1000")}
+    assert longest == dict.fromkeys(("spec-4-1000", "suffix-1000", "both-1000"), {(32, 1000)})
 
 
 def test_drafts_poison_cells_behind_the_newest_everywhere():

@@ -110,3 +110,30 @@ def test_a_pooled_key_is_made_only_where_a_row_completes_a_block():
     )
     written = [(slot, block) for slot in range(2) for block in range(5) if (pooled[slot, block] != -7).all()]
     assert written == [(0, 0), (1, 2)] and (np.delete(pooled.reshape(10, 8), [0, 7], axis=0) == -7).all()
+
+
+def whole_blocks(scores, position: int, width: int, block: int) -> list[int]:
+    scores = np.atleast_2d(np.asarray(scores, np.float32))
+    cells, counts = np.full((1, width + 3), -7, np.int32), np.empty(1, np.int32)
+    indexer.choose_whole_blocks(CONTROL, scores, np.array([position], np.int32), block, width, cells, counts)
+    assert (cells[0, counts[0] :] == -7).all()
+    return cells[0, : counts[0]].tolist()
+
+
+@pytest.mark.parametrize("block", [1, 2, 4, 8])
+def test_whole_blocks_are_the_filled_selection_without_the_blocks_taken_in_part(block):
+    generator, n_shorter = np.random.default_rng(block), 0
+    for width in range(2 * block - 1, 4 * block + 3):
+        for position in range(width, width + 6 * block):
+            scores = generator.integers(0, 3, (position + 1) // block + 1).astype(np.float32)
+            filled, whole = choose(scores, position, width, block), whole_blocks(scores, position, width, block)
+            n_tail = (position + 1) % block
+            complete = filled[: len(filled) - n_tail]
+            expected = [cell for cell in complete if sum(other // block == cell // block for other in complete) == block] + filled[len(filled) - n_tail :]
+            assert whole == expected
+            n_shorter += len(whole) < len(filled)
+    assert (n_shorter > 0) is (block > 1)
+
+
+def test_whole_blocks_take_all_cells_while_they_fit():
+    assert whole_blocks(np.zeros(6), 10, 11, 4) == list(range(11))

@@ -58,7 +58,6 @@ class Run:
         self.read_seconds = self.decode_seconds = 0.0
         self.drafter = Drafter(resolved.drafts, engine.draft_layer, self.counters)
         self.clock_ns = time.time_ns()
-        self.tier_lines: tuple[str, ...] = ()
 
     def steps(self) -> Iterator[Step]:
         """Run to the end; yield how far a request has come whenever a prompt chunk was launched or tokens were emitted."""
@@ -77,14 +76,13 @@ class Run:
         return Batch(answers, dict(self.counters), self.read_seconds, self.decode_seconds, self.engine.resolved.notes)
 
     def _end_tiers(self) -> None:
-        """Count what the expert tiers did, and say it: in the log, and in `tier_lines`."""
+        """Count what the expert tiers did, and say it."""
         tiers = self.engine.tiers
         tiers.settle()
         found = tiers.counters()
         if found:
             self.counters.update(found)
-            self.tier_lines = (tier_line(self.counters, self.decode_seconds, [tier.name for tier in tiers.devices]),)
-            LOG.info(self.tier_lines[0])
+            LOG.info(tier_line(self.counters, self.decode_seconds, [tier.name for tier in tiers.devices]))
 
     # ---- admission
 

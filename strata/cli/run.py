@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from strata.cli.draft_flags import add_sampling_flags, sampling_of
@@ -50,7 +49,7 @@ def execute(options: argparse.Namespace) -> int:
         _follow(run, tokenizer, len(prompt), progress)
         batch = run.batch()
         _tell_logprobs(batch.answers[0])
-        return _finish(batch, len(prompt), run.tier_lines)
+        return _finish(batch, len(prompt))
 
 
 def _prompt(options: argparse.Namespace, model, tokenizer) -> tuple[int, ...]:
@@ -105,10 +104,8 @@ def _tell_logprobs(answer) -> None:
             print(f"strata: token {emitted.pick} logprob {emitted.logprob:.4f}{': ' + others if others else ''}", file=sys.stderr)
 
 
-def _finish(batch, n_prompt: int, tier_lines: Sequence[str]) -> int:
+def _finish(batch, n_prompt: int) -> int:
     answer = batch.answers[0]
-    for line in tier_lines:
-        print(line, file=sys.stderr)
     if answer.finish == "error":
         print(f"strata: error: {answer.error}", file=sys.stderr)
         return CANNOT

@@ -6,6 +6,7 @@ calls it.  Does not know: requests, windows' contents.
 
 from collections.abc import Sequence
 
+from strata.cpu_pool.arena import COPIES, FILE
 from strata.errors import UsageError
 from strata.experts.usage import new_counts, ranked
 from strata.model.model import Model
@@ -73,6 +74,8 @@ class EngineTiers:
         for row, prefix in enumerate(("", "prompt_")):
             for column, place in enumerate(SERVED):
                 found[f"{prefix}{place}_entries"] = sum(int(tier.served[row, column]) for tier in self.devices)
+        for name, bank in (("ram_blobs", COPIES), ("file_blobs", FILE)):
+            found[name] = sum(tier.blobs[bank] for tier in self.devices)
         for number, tier in enumerate(self.devices):
             found[f"reach_us_{number}"], found[f"pool_us_{number}"] = (int(1e6 * clock.seconds) for clock in (tier.reach, tier.pool))
         if self.adaptation is not None:

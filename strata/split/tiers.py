@@ -5,6 +5,7 @@ ring, and, for the CPU pool, the arena (`strata.cpu_pool.arena`).  A host device
 page-locked.  Does not know: requests, rounds.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -24,14 +25,15 @@ class DeviceTier:
     """One device's tier: residency, memory, and what it served.
 
     `share` in 256ths of the missed experts goes over PCIe.  `served` int64 [2, 3]: entries of windows that decode and of prompt
-    chunks, by cache, PCIe, pool.  `reach` and `pool` are the seconds of the device's parts and the pool's in windows that decode.
+    chunks, by cache, PCIe, pool; `blobs` experts that the pool read from each of the arena's banks.  `reach` and `pool` are the
+    seconds of the device's parts and the pool's in windows that decode.
     """
 
     def __init__(self, name: str, layers: Mapping[int, PlacedMoe], residency: Residency, memory: ExpertMemory, arena, share: int) -> None:
         self.name, self.layers, self.residency, self.memory, self.arena, self.share = name, layers, residency, memory, arena, share
         self.n_experts = residency.slot_of.shape[1]
         self.fetchable = np.ones((residency.slot_of.shape[0], self.n_experts), np.bool_)
-        self.served = np.zeros((2, 3), np.int64)
+        self.served, self.blobs = np.zeros((2, 3), np.int64), Counter()
         self.reach, self.pool = Clock(), Clock()
         self._banks: dict[tuple[str, int], tuple[Matrix, ...]] = {}
 
@@ -73,6 +75,7 @@ class DeviceTier:
         found, at = [], first
         for bank, run in groupby(sources, key=itemgetter(0)):
             places = np.array([place for _, place in run], np.int32)
+            self.blobs[bank] += len(places)
             found.append(ExpertPart(*self._pooled(bank, layer), places, at, at + len(places), True, clock))
             at += len(places)
         return found
@@ -93,4 +96,5 @@ class DeviceTier:
     def begin_run(self) -> None:
         """Forget what was served before."""
         self.served[:] = 0
+        self.blobs.clear()
         self.reach.seconds = self.pool.seconds = 0.0

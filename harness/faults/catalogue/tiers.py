@@ -24,6 +24,7 @@ from strata.split.tiers import DeviceTier
 REPACKED = "repacked hot experts"
 HELD = ("tier/cache-half", "tier/cache-all", "pcie/share-0.55")
 MOVING = ("tier/no-bar", "tier/blocking", "tier/warmed", "tier/high-bar")
+STEPPING = ("ram/resident-async", "tier/async", "ram/resident-async-slots-3")
 FETCHING = ("pcie/share-0.55", "pcie/share-1.0", "pcie/slots-4")
 
 
@@ -47,6 +48,7 @@ def _copies() -> list[Fault]:
     return [
         Fault("tier-late-copy", COPIES, "expert cache", "an expert is resident before its bytes have landed: they come with the next copy", MOVING, _on_tiers(_late)),
         Fault("tier-half-copied", COPIES, "expert cache", "a swap copies gate and up; down is still the victim's", MOVING, _on_tiers(_half_copied)),
+        Fault("tier-step-early", COPIES, "expert cache, rounds in steps", "a newcomer is resident a window before its copy begins", STEPPING, _stepping_early),
         Fault("tier-other-layer", COPIES, "expert cache", "a swap copies the expert of this number of the first layer", MOVING, _on_tiers(_other_layer)),
     ]
 
@@ -63,6 +65,31 @@ def _late(engine: Engine, tier: DeviceTier) -> None:
         return loaded
 
     wrap(tier.memory, "load", make)
+
+
+def _stepping_early(engine: Engine) -> None:
+    """Copies made by the helper arrive one step after the newcomers were made resident."""
+    rounds = engine.tiers.adaptation
+    if rounds is None or not rounds._settings.adapt_async:
+        return
+    late: list[Callable] = []
+
+    def make(land: Callable) -> Callable:
+        def landed() -> None:
+            rounds._copies.result()
+            for finish in late:
+                finish()
+            late.clear()
+            for move in rounds._moves:
+                at = slice(move.slot * move.tier.memory.slot_bytes, (move.slot + 1) * move.tier.memory.slot_bytes)
+                new = move.tier.memory.cache[at].copy()
+                late.append(lambda move=move, at=at, new=new: move.tier.memory.cache.__setitem__(at, new))
+                move.tier.memory.cache[at] = 0
+            land()
+
+        return landed
+
+    wrap(rounds, "_land", make)
 
 
 def _half_copied(engine: Engine, tier: DeviceTier) -> None:
@@ -90,6 +117,7 @@ def _stale() -> list[Fault]:
     return [
         Fault("tier-stale-row", STALE, "residency table", "the window after a swap is dispatched by the table before it", MOVING, _on_tiers(_old_table)),
         Fault("tier-victim-stays", STALE, "residency table", "an expert whose slot was given away is still looked up there", MOVING, _on_tiers(_victim_stays)),
+        Fault("tier-copy-stale", STALE, "copies in RAM", "a victim gets the newcomer's place in RAM, and what lay there stays", ("ram/resident", "ram/resident-few"), _on_tiers(_copy_stays)),
         Fault("tier-slot-beside", STALE, "residency table", "the last expert of every plan is read from the slot beside its own", HELD, _on_tiers(_slot_beside)),
     ]
 
@@ -127,6 +155,16 @@ def _victim_stays(engine: Engine, tier: DeviceTier) -> None:
         return vacated
 
     wrap(table, "vacate", make)
+
+
+def _copy_stays(engine: Engine, tier: DeviceTier) -> None:
+    def make(exchange: Callable) -> Callable:
+        def exchanged(layer: int, leaves: int, comes: int, blobs: dict[str, np.ndarray]) -> bool:
+            return exchange(layer, leaves, comes, {part: tier.arena.expert(layer, part, leaves).copy() for part in PARTS})
+
+        return exchanged
+
+    wrap(tier.arena, "exchange", make)
 
 
 def _slot_beside(engine: Engine, tier: DeviceTier) -> None:

@@ -38,6 +38,10 @@ class Residency:
         self._reserved[slot] = True
         return slot
 
+    def release(self, slot: int) -> None:
+        """Give up a slot that was reserved: the expert on its way does not come."""
+        self._reserved[slot] = False
+
     def vacate(self, layer: int, expert: int) -> int:
         """Make a held expert absent at once and return its slot, reserved for the one that takes its place."""
         slot = int(self.slot_of[layer, expert])

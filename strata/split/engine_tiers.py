@@ -70,7 +70,7 @@ class EngineTiers:
         """Return the counters of the run, empty without a tier; names as `strata.batch.counters`."""
         if not self.devices:
             return {}
-        found = {"adapt_rounds": 0, "adapt_swaps": 0, "evictions": 0, "adapt_late_steps": 0, "adapt_wait_us": 0}
+        found = {"adapt_rounds": 0, "adapt_swaps": 0, "evictions": 0, "adapt_late_steps": 0, "adapt_failed_rounds": 0, "adapt_wait_us": 0}
         for row, prefix in enumerate(("", "prompt_")):
             for column, place in enumerate(SERVED):
                 found[f"{prefix}{place}_entries"] = sum(int(tier.served[row, column]) for tier in self.devices)

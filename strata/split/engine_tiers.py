@@ -5,6 +5,7 @@ calls it.  Does not know: requests, windows' contents.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from strata.cpu_pool.arena import COPIES, FILE
 from strata.errors import UsageError
@@ -31,6 +32,7 @@ class EngineTiers:
             self.devices = open_tiers(model, resolved, stages)
         if self.devices or self._settings.profile_save:
             self._require_host(stages)
+            self._require_folder()
             self.counts = new_counts(self._config.n_layers, self._config.n_experts)
             for stage in stages:
                 stage.executor.routed = self.counts
@@ -43,6 +45,12 @@ class EngineTiers:
                 raise UsageError(
                     f"expert_profile_save with a stage on {stage.executor.device.name}", "routing is counted on host devices only", "leave --expert-profile-save out"
                 )
+
+    def _require_folder(self) -> None:
+        """Refuse a profile that could not be written at the end, before anything runs."""
+        path = self._settings.profile_save
+        if path and not Path(path).absolute().parent.is_dir():
+            raise UsageError(f"expert_profile_save={path}", "its folder is not there", "name a file in a folder that exists")
 
     def begin_run(self) -> None:
         """Start counting anew."""

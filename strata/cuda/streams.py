@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 from numba import cuda
+from numba.cuda import types
 
 from strata.cuda.combine import Combined, combiner_of_four
 from strata.cuda.device import CudaDevice
@@ -114,8 +115,7 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
 
     @kernel(n_threads)
     def run(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
-        values = cuda.shared.array(hidden, np.float32)
-        scale_of_row = cuda.shared.array(1, np.float32)
+        values = cuda.shared.array(0, types.float32)
         factors, own = cuda.local.array(n_values, np.float32), cuda.local.array(n_values, np.float32)
         go_on()
         thread = np.int32(cuda.threadIdx.x)
@@ -147,9 +147,9 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
             if thread < 32:
                 scale = scale_from_sum(sum_row(chain(values, thread)), hidden, eps)
                 if thread == 0:
-                    scale_of_row[0] = scale
+                    values[hidden] = scale
             cuda.syncthreads()
-            scale = scale_of_row[0]
+            scale = values[hidden]
             out = (np.int64(row) * n_streams + c) * hidden
             for m in range(n_own):
                 i, v = 4 * thread + m * step, 4 * m
@@ -223,7 +223,7 @@ def launch_write_normalise(
     arguments = [block, inject, entry_of, weights, shared, shared_gate, chosen, norm]
     filled = [residual if argument is None else argument for argument in arguments]
     eps, output = np.float32(config.rms_epsilon), residual if normed is None else normed
-    return Launch(device, run, Shape((n_streams, n_rows), threads_of(hidden)), (residual, *filled, eps, output), programmatic)
+    return Launch(device, run, Shape((n_streams, n_rows), threads_of(hidden), 4 * (hidden + 4)), (residual, *filled, eps, output), programmatic)
 
 
 def launch_low_rank_gate(device: CudaDevice, low, n_rows: int, rank: int, n_streams: int, programmatic: bool = False) -> Launch:

@@ -29,9 +29,10 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid, silu, tree8
 from strata.cuda.products import Coded
 from strata.cuda.seam import (
-    Target, add, copies, div, exchange_float, fma, from_bits, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency,
+    Target, copies, div, fma, from_bits, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency,
 )
 from strata.cuda.shapes import require, shared_room
+from strata.cuda.warps import meeting
 from strata.model.config import ModelConfig
 from strata.numerics.orders import WIDE
 
@@ -97,35 +98,6 @@ class ReadShape:
     @property
     def shared_bytes(self) -> int:
         return self.mixes_at + 4 * ROWS * GROUP
-
-
-def _level(step: int, n_left: int, follow):
-    """Build one level of the tree between threads `step` apart, after which a thread has n_left sums (0: it had one and keeps it)."""
-    apart = np.int32(step)
-
-    @jit
-    def level(sums, thread):
-        upper = (thread & step) != 0
-        if n_left == 0:
-            sums[0] = add(sums[0], exchange_float(sums[0], apart))
-        for i in range(n_left):
-            low, high = sums[i], sums[i + n_left]
-            sums[i] = add(high if upper else low, exchange_float(low if upper else high, apart))
-        return follow(sums, thread)
-
-    return level
-
-
-def _meeting(n_sums: int):
-    """Build `meet(sums, thread)`: sum number thread // (32 / n_sums) of what the 32 threads hold."""
-
-    @jit
-    def meet(sums, thread):
-        return sums[0]
-
-    for step in (1, 2, 4, 8, 16):
-        meet = _level(step, n_sums * step // 32, meet)
-    return meet
 
 
 def _weights(shape: ReadShape, target: Target):
@@ -232,7 +204,7 @@ def read_mix_kernel(shape: ReadShape, target: Target):
     n_weights, last_pass = n_streams * n_elements, VALUES_PER_WARP - values
     gated_from, mixes_from = shape.gated_at, shape.mixes_at // 4
     fetch, wait_weights, widened = _weights(shape, target)
-    add_row, meet, gate_rows = _row_sums(shape), _meeting(n_sums), _gating(shape)
+    add_row, meet, gate_rows = _row_sums(shape), meeting(n_sums), _gating(shape)
     count, code_group = np.float32(n_streams), group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 

@@ -125,6 +125,7 @@ def float_products() -> Iterator[Entry]:
     from strata.cuda.float_short_rows import short_rows
     from strata.cuda.float_short_tiles import short_tiles
     from strata.cuda.float_tiles import float_tiles
+    from strata.cuda.float_wide_rows import wide_rows
 
     for name in ("BF16", "F16", "F32"):
         for n_rows, n_outputs, staged in ((1, 1, True), (2, 1, True), (8, 1, False), (8, 4, False)):
@@ -136,6 +137,11 @@ def float_products() -> Iterator[Entry]:
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),
                 128, name == "BF16",
+            )
+        for n_rows in (3, 8):
+            yield Entry(
+                f"wide_rows {name} {n_rows}", lambda t, n=name, r=n_rows: wide_rows(n, r, t), _signature("u8 u8 I I I f32 f32 f32"),
+                160, name == "BF16",
             )
         chunk = _signature("u8 I I I f32 f32")
         yield Entry(f"float_lanes {name}", lambda t, n=name: float_lanes(n, SQUARE, t), chunk, 128, True)

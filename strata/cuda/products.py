@@ -134,10 +134,11 @@ def code(device: CudaDevice, x, into: Coded, n_rows: int, spans=None, programmat
 
 def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, programmatic: bool = False) -> Launch:
     """out float32 [n_rows * n_out] = the first n_rows rows of x times the matrix."""
-    if n_rows <= rows.MOST_ROWS:
+    room = shared_room(device.card.capability)
+    if rows.takes(weights.type_id, n_rows, weights.n_groups, room):
         turns = rows.turns_of(weights.n_out)
         grid = rows.grid_of(weights.n_out, 1, turns)
-        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], shared_room(device.card.capability))
+        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], room)
         n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
         kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)

@@ -33,9 +33,9 @@ STAGES = 4
 ROWS_PER_WARP = 4
 ROWS_PER_TURN = WARPS * ROWS_PER_WARP
 THREADS = 32 * WARPS
-MOST_ROWS = 4
-"""Activation rows that share one pass over the weights."""
-MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4}
+FEW_ROWS, MOST_ROWS = 4, 8
+"""Activation rows that share one pass over the weights: the first on every card, the second where a block's shared memory holds them."""
+MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
 """Blocks that a multiprocessor should hold, by activation rows: bounds the registers."""
 MOST_TURNS = 8
 LEAST_BLOCKS = 1024
@@ -60,6 +60,11 @@ def grid_of(n_out: int, n_experts: int, n_turns: int) -> tuple[int, int]:
 def shared_bytes(type_id: int, n_rows: int, n_groups: int, stages: int = STAGES) -> int:
     """Return the dynamic shared memory of a block, in bytes."""
     return activation_bytes(n_rows, n_groups) + WARPS * stages * ROWS_PER_WARP * staging_of(FORMATS[type_id]).pitch
+
+
+def takes(type_id: int, n_rows: int, n_groups: int, room: int) -> bool:
+    """Whether these kernels take a product; `room`: the shared memory that a block can have."""
+    return n_rows <= FEW_ROWS or n_rows <= MOST_ROWS and shared_bytes(type_id, n_rows, n_groups) <= min(DEEP_BYTES, room)
 
 
 def stages_of(type_id: int, n_rows: int, n_groups: int, n_blocks: int, room: int) -> int:

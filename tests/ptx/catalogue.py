@@ -60,14 +60,14 @@ def quantised_products() -> Iterator[Entry]:
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
-        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
+        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128), (5, 128), (8, 128)):
             yield Entry(
                 f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, STAGES, t), _signature(DENSE_ROWS),
-                most, n_rows == 1 or chosen and n_rows == 4,
+                most, n_rows == 1 or chosen and n_rows in (4, 8),
             )
             yield Entry(
                 f"deep dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, DEEP_STAGES, t),
-                _signature(DENSE_ROWS), 168, chosen and n_rows == 1,
+                _signature(DENSE_ROWS), 168, chosen and n_rows in (1, 8),
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
         for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
@@ -106,13 +106,13 @@ def joined_products() -> Iterator[Entry]:
     from strata.cuda.tiles import WINDOW
 
     for type_id, form in FORMATS.items():
-        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
+        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128), (5, 128), (8, 128)):
             for floats in ("", "BF16", "F32"):
                 staged = bool(floats) and float_cut(floats, 2560, n_rows)[0]
                 yield Entry(
                     f"joined_rows {form.name} {n_rows} {floats or 'alone'}",
                     lambda t, i=type_id, r=n_rows, f=floats, s=staged: joined_rows(i, r, f, s, t), _signature(JOINED_ROWS), most,
-                    form.name in THOROUGH and n_rows in (1, 4) and floats == "BF16",
+                    form.name in THOROUGH and n_rows in (1, 4, 8) and floats == "BF16",
                 )
         yield Entry(
             f"joined_tiles {form.name}", lambda t, i=type_id: joined_tiles(i, WINDOW, t), _signature(JOINED_TILES), 80, form.name in THOROUGH

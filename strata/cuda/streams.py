@@ -17,6 +17,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
+from strata.cuda.chains import squares
 from strata.cuda.combine import Combined, combiner_of_four
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of, group_coder
@@ -31,8 +32,6 @@ from strata.model.config import ModelConfig
 
 ZERO, TWO = np.float32(0.0), np.float32(2.0)
 MOST_STREAM_THREADS, ROW_THREADS = 640, 256
-AHEAD = 16
-"""Values that a lane of the norm reads ahead."""
 LARGEST_HIDDEN = 12000
 """A stream of one row must fit into a block's shared memory."""
 NO_BLOCK, PLAIN, EXPERTS = 0, 1, 2
@@ -53,27 +52,6 @@ def mixed_value(normed, gate, row, i, hidden, n_streams):
 def threads_of(hidden: int) -> int:
     """Return the threads of a stream's block: each takes four neighbouring values at a time."""
     return min(MOST_STREAM_THREADS, (hidden + 127) // 128 * 32)
-
-
-def _chain(hidden: int):
-    """Build `chain(values, thread)`: a thread's lane of the sum of squares of a stream in shared memory; reads run ahead of the chain."""
-    per_lane = hidden // 32
-    n_whole = per_lane // AHEAD * AHEAD
-
-    @jit
-    def chain(values, thread):
-        held, total = cuda.local.array(AHEAD, np.float32), ZERO
-        for begin in range(0, n_whole, AHEAD):
-            for m in range(AHEAD):
-                held[m] = values[32 * (begin + m) + thread]
-            for m in range(AHEAD):
-                total = fma(held[m], held[m], total)
-        for m in range(n_whole, per_lane):
-            value = values[32 * m + thread]
-            total = fma(value, value, total)
-        return total
-
-    return chain
 
 
 def _written(hidden: int, source: int, n_used: int):
@@ -106,7 +84,7 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
     kernel(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed): `y` holds the block's
     rows, or the entries' rows with entry_of, weights, shared and shared_gate; block row r reads residual row chosen[r].
     """
-    written, chain = _written(hidden, source, n_used), _chain(hidden)
+    written, chain = _written(hidden, source, n_used), squares(hidden)
     n_threads = threads_of(hidden)
     step = 4 * n_threads
     count, n_own = np.float32(n_streams), (hidden + step - 1) // step

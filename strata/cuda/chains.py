@@ -1,9 +1,9 @@
 """Long chains over values in shared memory, read ahead: a read takes as long as several fused multiply-adds of a chain.
 
-    squares(n) -> chain(values, thread)      a lane's chain of squares in the 32-lane order of norms; thread is the lane
-    products(n) -> chain(a, b, lane)         a lane's chain of products in the eight-lane order of dot8
+    squares(n) -> chain(at, thread)      a lane's chain of squares in the 32-lane order of norms; thread is the lane
+    products(n) -> chain(a, b, lane)     a lane's chain of products in the eight-lane order of dot8
 
-n is the number of values, a multiple of the lanes.  Terms ascend and start from +0, as everywhere.  Does not know: trees, what
+at, a, b are shared addresses; n is the number of values, a multiple of the lanes.  Terms ascend and start from +0, as everywhere.  Does not know: trees, what
 is summed.
 """
 
@@ -12,7 +12,8 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from strata.cuda.seam import fma, jit
+from strata.cuda.addresses import shared_word
+from strata.cuda.seam import fma, from_bits, jit
 from strata.numerics.orders import EIGHT, ROW
 
 ZERO = np.float32(0.0)
@@ -27,15 +28,16 @@ def squares(n: int):
     n_whole = per_lane // AHEAD * AHEAD
 
     @jit
-    def chain(values, thread):
+    def chain(at, thread):
+        at = at + 4 * thread
         held, total = cuda.local.array(AHEAD, np.float32), ZERO
         for begin in range(0, n_whole, AHEAD):
             for m in range(AHEAD):
-                held[m] = values[ROW * (begin + m) + thread]
+                held[m] = from_bits(np.int32(shared_word(at + 4 * ROW * (begin + m))))
             for m in range(AHEAD):
                 total = fma(held[m], held[m], total)
         for m in range(n_whole, per_lane):
-            value = values[ROW * m + thread]
+            value = from_bits(np.int32(shared_word(at + 4 * ROW * m)))
             total = fma(value, value, total)
         return total
 
@@ -50,16 +52,17 @@ def products(n: int):
 
     @jit
     def chain(a, b, lane):
+        a, b = a + 4 * lane, b + 4 * lane
         left, right, total = cuda.local.array(AHEAD, np.float32), cuda.local.array(AHEAD, np.float32), ZERO
         for begin in range(0, n_whole, AHEAD):
             for m in range(AHEAD):
-                at = EIGHT * (begin + m) + lane
-                left[m], right[m] = a[at], b[at]
+                behind = 4 * EIGHT * (begin + m)
+                left[m], right[m] = from_bits(np.int32(shared_word(a + behind))), from_bits(np.int32(shared_word(b + behind)))
             for m in range(AHEAD):
                 total = fma(left[m], right[m], total)
         for m in range(n_whole, per_lane):
-            at = EIGHT * m + lane
-            total = fma(a[at], b[at], total)
+            behind = 4 * EIGHT * m
+            total = fma(from_bits(np.int32(shared_word(a + behind))), from_bits(np.int32(shared_word(b + behind))), total)
         return total
 
     return chain

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
+from strata.cuda.addresses import shared_address
 from strata.cuda.chains import products, squares
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
@@ -80,7 +81,7 @@ def gate_kernel(hidden: int, n_streams: int, target: Target):
     @jit
     def norm_scale(values, eps, thread):
         """The RMS scale of a vector in shared memory, by one warp."""
-        return scale_from_sum(sum_row(chain(values, thread)), hidden, eps)
+        return scale_from_sum(sum_row(chain(shared_address(values), thread)), hidden, eps)
 
     @kernel(GATE_THREADS)
     def run(residual, key, value, norm_key, norm_query, norm_conv, eps, root_hidden, gated, conv_rows):
@@ -110,7 +111,7 @@ def gate_kernel(hidden: int, n_streams: int, target: Target):
         cuda.syncthreads()
         if thread < 32:
             # Four copies of the eight lanes: whole warps exchange.
-            strength = _root_gate(div(sum_eight(dot_chain(a, b, thread & 7)), root_hidden))
+            strength = _root_gate(div(sum_eight(dot_chain(shared_address(a), shared_address(b), thread & 7)), root_hidden))
             if thread == 0:
                 found[2] = strength
         cuda.syncthreads()

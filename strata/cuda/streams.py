@@ -17,6 +17,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
+from strata.cuda.addresses import shared_address
 from strata.cuda.chains import squares
 from strata.cuda.combine import Combined, combiner_of_four
 from strata.cuda.device import CudaDevice
@@ -123,7 +124,7 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
         if normalises:
             cuda.syncthreads()
             if thread < 32:
-                scale = scale_from_sum(sum_row(chain(values, thread)), hidden, eps)
+                scale = scale_from_sum(sum_row(chain(shared_address(values), thread)), hidden, eps)
                 if thread == 0:
                     values[hidden] = scale
             cuda.syncthreads()

@@ -128,7 +128,7 @@ def float_products() -> Iterator[Entry]:
     from strata.cuda.float_wide_rows import wide_rows
 
     for name in ("BF16", "F16", "F32"):
-        for n_rows, n_outputs, staged in ((1, 1, True), (2, 1, True), (8, 1, False), (8, 4, False)):
+        for n_rows, n_outputs, staged in ((1, 1, True), (1, 3, True), (2, 3, True), (8, 1, False), (8, 4, False)):
             yield Entry(
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",

@@ -95,9 +95,11 @@ def attention() -> Iterator[Entry]:
                 text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
                 name = f"attention {kv} {'looped' if looped else 'side by side'} {label}"
                 yield _entry(name, lambda t, s=split: a.attention_kernel(s, t), text, 168, real and kv == "f16")
-        yield _entry(f"merge {label}", lambda t, s=split: merging.merge_kernel(s, t), f"3*f32 i32 i32 I 3*f32 {CODED}", 64, real)
+        yield _entry(f"merge {label}", lambda t, s=split: merging.merge_kernel(s, t), f"3*f32 i32 i32 I 3*f32 {CODED}", 128, real)
         geometry = (c.n_indexer_heads, c.indexer_dim, c.indexer_block, c.selection_width)
-        yield _entry(f"block scores {label}", lambda t, g=geometry: indexer.scores_kernel(*g, t), "2*f32 2*i32 2*I f32", 128, real)
+        for passes in (indexer.WINDOW_PASSES, indexer.PASSES):
+            build = lambda t, g=geometry, p=passes: indexer.scores_kernel(*g, p, t)  # noqa: E731
+            yield _entry(f"block scores {passes} passes {label}", build, "2*f32 2*i32 2*I f32", 128, real)
         build = lambda t, c=c: selection.selection_kernel(c.indexer_block, c.selection_width, t)  # noqa: E731
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
 

@@ -2,7 +2,7 @@
 
 The orders of host/attention.py, with the pieces of attention_parts.py.  A thread block has one row, one K/V head with its group of
 query heads, and one split; a few threads of each warp sum the softmax weights in their chains.  Either each split's triple
-(maximum, sum, values) is stored and merging.py merges them (few rows: splits run side by side), or one block goes through a
+(maximum, sum, values) is stored and merging.py merges them (few rows: splits run side by side, where they fit by window_attention.py), or one block goes through a
 row's splits and merges on the way (many rows, `looped`).  Both merge by the same formula in the same order, so which of them
 runs changes no bit.
 
@@ -28,6 +28,7 @@ from strata.cuda.on_cuda import tree8
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
+from strata.cuda.window_attention import StagedShape, staged_kernel, takes
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
@@ -207,12 +208,18 @@ def launch_attention(
     ids, n_ids = (window.slots, window.slots) if dense else (chosen, counts)
     triples = (scratch.tops, scratch.totals, scratch.triples)
     results = (output.projected, output.attended, output.gated, *arrays_of(output.coded))
-    arguments = (
+    asked = (
         queries, cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, window.slots, window.positions, ids, n_ids,
-        np.int32(width), np.int32(cells.n_cells), np.float32(scale), np.int32(n_splits), *triples, *results,
+        np.int32(width), np.int32(cells.n_cells), np.float32(scale), np.int32(n_splits), *triples,
     )
-    grid = (shape.n_kv * (n_splits if side_by_side else 1), window.n_rows)
-    split = Launch(device, attention_kernel(shape, device.target), Shape(grid, shape.n_threads, shape.shared_bytes), arguments, programmatic)
+    staged = StagedShape(config.n_q_heads, config.n_kv_heads, config.head_dim, kv, dense)
+    if side_by_side and takes(kv, device.target):
+        run, arguments = staged_kernel(staged, device.target), asked
+        place = Shape((shape.n_q // staged.group * n_splits, window.n_rows), staged.n_threads, staged.shared_bytes)
+    else:
+        run, arguments = attention_kernel(shape, device.target), (*asked, *results)
+        place = Shape((shape.n_kv * (n_splits if side_by_side else 1), window.n_rows), shape.n_threads, shape.shared_bytes)
+    split = Launch(device, run, place, arguments, programmatic)
     if not side_by_side:
         return (split,)
     arguments = (*triples, window.positions, n_ids, np.int32(n_splits), *results)

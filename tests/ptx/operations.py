@@ -81,7 +81,8 @@ def delta_net() -> Iterator[Entry]:
 
 def attention() -> Iterator[Entry]:
     from strata.cuda import attention as a
-    from strata.cuda import heads, indexer, merging, selection
+    from strata.cuda import heads, indexer, merging, narrow_selection, selection
+    from strata.cuda.window_attention import StagedShape, staged_kernel
 
     kinds = {"f16": "u16", "int8": "i8", "f32": "f32"}
     for config, label in ((REAL, "real"), (SMALL, "small")):
@@ -95,6 +96,12 @@ def attention() -> Iterator[Entry]:
                 text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
                 name = f"attention {kv} {'looped' if looped else 'side by side'} {label}"
                 yield _entry(name, lambda t, s=split: a.attention_kernel(s, t), text, 168, real and kv == "f16")
+            if kv != "f32":
+                for dense in (False, True):
+                    staged = StagedShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
+                    text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32"
+                    name = f"attention {kv} staged {'dense' if dense else 'chosen'} {label}"
+                    yield _entry(name, lambda t, s=staged: staged_kernel(s, t), text, 128, real and kv == "f16" and not dense)
         yield _entry(f"merge {label}", lambda t, s=split: merging.merge_kernel(s, t), f"3*f32 i32 i32 I 3*f32 {CODED}", 128, real)
         geometry = (c.n_indexer_heads, c.indexer_dim, c.indexer_block, c.selection_width)
         for passes in (indexer.WINDOW_PASSES, indexer.PASSES):
@@ -102,6 +109,9 @@ def attention() -> Iterator[Entry]:
             yield _entry(f"block scores {passes} passes {label}", build, "2*f32 2*i32 2*I f32", 128, real)
         build = lambda t, c=c: selection.selection_kernel(c.indexer_block, c.selection_width, t)  # noqa: E731
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
+        for cut in narrow_selection.CUTS:
+            build = lambda t, c=c, n=cut: narrow_selection.narrow_kernel(c.indexer_block, c.selection_width, *n, t)  # noqa: E731
+            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64, real and cut in ((1024, 1), (1024, 4)))
 
 
 def draft_layer() -> Iterator[Entry]:

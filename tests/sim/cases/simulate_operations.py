@@ -1,5 +1,7 @@
 """The operations beside the products at toy sizes: logic, bounds and guard bands."""
 
+from dataclasses import replace
+
 import pytest
 
 from strata.formats.table import by_name
@@ -56,9 +58,22 @@ def test_selection(ties, card, control):
     checks_attention.check_selection(card, control, TOY, single_rows(4, (20, 34, 37, 150)), 160, ties)
 
 
+@pytest.mark.parametrize("cuts", [((32, 2),), ()], ids=["two keys a thread", "digits"])
+def test_selection_among_more_blocks_than_threads(cuts, card, control, monkeypatch):
+    monkeypatch.setattr("strata.cuda.narrow_selection.CUTS", cuts)
+    for ties in (False, True):
+        checks_attention.check_selection(card, control, TOY, single_rows(4, (20, 34, 37, 150)), 160, ties)
+
+
 @pytest.mark.parametrize("kv", ["f16", "int8", "f32"])
 def test_attention(kv, card, control):
     checks_attention.check_attention(card, control, TOY, kv, single_rows(1, (68,)), 72, 3)
+
+
+@pytest.mark.parametrize("kv", ["f16", "int8"])
+def test_attention_of_a_part_of_a_key_heads_group(kv, card, control):
+    config = replace(TOY, n_q_heads=24, n_kv_heads=2)
+    checks_attention.check_attention(card, control, config, kv, single_rows(1, (66,)), 70, 4)
 
 
 def test_routing(card):

@@ -18,17 +18,14 @@ from strata.cuda.attention_parts import SPLIT, ZERO, softmax
 from strata.cuda.cells import INT8_GROUP
 from strata.cuda.key_reads import cell_reader
 from strata.cuda.seam import (
-    Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_two_words, load_u8, load_u16,
-    load_word, mul, wait_for_dependency,
+    Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_u16, mul,
+    wait_for_dependency,
 )
+from strata.cuda.staged_reads import FORMATS, staged_reader
 
 MOST_HEADS = 6
 """Query heads of a thread block, at most: more would share a key, fewer make more blocks."""
-LOW_HALF = np.uint32(0xFFFF)
-BYTE = 8
 CELLS_AT_ONCE = 8
-FORMATS = ("f16", "int8")
-"""Formats whose keys and values of a split fit into shared memory together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,47 +103,6 @@ def takes(kv: str, target: Target) -> bool:
     return kv in FORMATS and target.async_copies
 
 
-def _readers(shape: StagedShape):
-    """Build `four(shared, cell, eight, part, values)`, `value(shared, cell, dim)`, `scale_of(shared, kind, cell, i)`."""
-    size, n_scales, scales_at = shape.size, shape.n_scales, shape.scales_at
-    reader = cell_reader(shape.kv, size)
-    row_bytes, turn, values_byte = 16 * reader.pieces, reader.turn, 4 * shape.values_at
-
-    @jit
-    def two(word, values, first):
-        word = np.uint32(word)
-        values[first], values[first + 1] = half(word & LOW_HALF), half(word >> np.uint32(16))
-
-    @jit
-    def four_halves(shared, cell, eight, part, values):
-        at = cell * row_bytes + 16 * (eight ^ (cell & turn)) + 8 * part
-        a, b = load_two_words(shared, np.int64(at))
-        two(a, values, 0)
-        two(b, values, 2)
-
-    @jit
-    def value_of_halves(shared, cell, dim):
-        return half(load_u16(shared, np.int64(values_byte + cell * row_bytes + 2 * dim)))
-
-    @jit
-    def scale_of(shared, kind, cell, i):
-        return shared[scales_at + (kind * SPLIT + cell) * n_scales + i // INT8_GROUP]
-
-    @jit
-    def four_codes(shared, cell, eight, part, values):
-        at = cell * row_bytes + 16 * ((eight >> 1) ^ (cell & turn)) + 8 * (eight & 1) + 4 * part
-        word, factor = load_word(shared, np.int64(at)), scale_of(shared, 0, cell, 8 * eight)
-        for i in range(4):
-            values[i] = mul(np.float32(np.int8(word >> (BYTE * i))), factor)
-
-    @jit
-    def value_of_codes(shared, cell, dim):
-        code = load_u8(shared, np.int64(values_byte + cell * row_bytes + dim))
-        return mul(np.float32(np.int8(code)), scale_of(shared, 1, cell, dim))
-
-    return (four_codes, value_of_codes) if shape.kv == "int8" else (four_halves, value_of_halves)
-
-
 def _fetch(shape: StagedShape, target: Target):
     """Build `ask(...)`: queries; `fetch(...)`: keys, then values of the split's n cells, each a group of copies."""
     reader, move = cell_reader(shape.kv, shape.size), copies(target, 0)
@@ -194,7 +150,7 @@ def _scores(shape: StagedShape, four):
             sums[s] = ZERO
         at = 4 * (queries_at + first_head * size) + 16 * part
         for eight in range(size // 8):
-            four(shared, cell, eight, part, values)
+            four(shared, cell, eight, part, values, 0)
             for h in range(heads):
                 q0, q1, q2, q3 = load_four_floats(shared, np.int64(at + 4 * h * size + 32 * eight))
                 s = 4 * h
@@ -258,9 +214,9 @@ def staged_kernel(shape: StagedShape, target: Target):
     """
     n_q, n_kv, size, group, dense, n_threads = shape.n_q, shape.n_kv, shape.size, shape.group, shape.dense, shape.n_threads
     n_groups, per_key = n_q // group, n_q // group // n_kv
-    four, value = _readers(shape)
+    read = staged_reader(shape)
     ask, fetch = _fetch(shape, target)
-    scores, weigh, accumulate = _scores(shape, four), softmax(shape), _value_sums(shape, value)
+    scores, weigh, accumulate = _scores(shape, read.keys), softmax(shape), _value_sums(shape, read.value)
     keys_here, all_here = copies(target, 1).wait, copies(target, 0).wait
     n_sums, dims, tops_at, ids_at, pitch = 4 * shape.heads_per_thread, -(-size // n_threads), shape.tops_at, shape.ids_at, shape.padded_group
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)

@@ -82,6 +82,7 @@ def delta_net() -> Iterator[Entry]:
 def attention() -> Iterator[Entry]:
     from strata.cuda import attention as a
     from strata.cuda import heads, indexer, merging, narrow_selection, selection
+    from strata.cuda.tiled_attention import TileShape, tile_kernel
     from strata.cuda.window_attention import StagedShape, staged_kernel
 
     kinds = {"f16": "u16", "int8": "i8", "f32": "f32"}
@@ -98,6 +99,14 @@ def attention() -> Iterator[Entry]:
                 yield _entry(name, lambda t, s=split: a.attention_kernel(s, t), text, 168, real and kv == "f16")
             if kv != "f32":
                 for dense in (False, True):
+                    tile = TileShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
+                    text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32 {CODED}"
+                    name = f"attention {kv} tiled {'dense' if dense else 'chosen'} {label}"
+                    yield _entry(name, lambda t, s=tile: tile_kernel(s, t), text, 128, False)
+                    split = a.AttentionShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense, True)
+                    text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
+                    name = f"attention {kv} beside tiles {'dense' if dense else 'chosen'} {label}"
+                    yield _entry(name, lambda t, s=split: a.attention_kernel(s, t, True), text, 168, False)
                     staged = StagedShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
                     text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32"
                     name = f"attention {kv} staged {'dense' if dense else 'chosen'} {label}"
@@ -129,15 +138,15 @@ def draft_layer() -> Iterator[Entry]:
 
 
 def small_operations() -> Iterator[Entry]:
-    from strata.cuda import lookup, ngrams, picks, routing
+    from strata.cuda import chunk_grouping, lookup, ngrams, picks, routing
 
     c = REAL
     yield _entry("route", lambda t: routing.route_kernel(c.n_experts, c.n_used, t), "f32 I i32 f32", 96)
     for n_rows in (1, 8):
         build = lambda t, n=n_rows: routing.together_kernel(c.n_experts, c.n_used, n, t)  # noqa: E731
         yield _entry(f"route and group {n_rows} rows", build, "f32 i32 f32 5*i32 I", 128, n_rows == 8)
-    yield _entry("first entries", routing.first_kernel, "i32 2*I 2*i32", 64)
-    yield _entry("placed entries", lambda t: routing.place_kernel(c.n_used, t), "i32 2*I 7*i32 I", 64)
+    yield _entry("first entries", chunk_grouping.first_kernel, "i32 2*I 2*i32", 64)
+    yield _entry("placed entries", lambda t: chunk_grouping.place_kernel(c.n_used, t), "i32 2*I 7*i32 I", 64)
     yield _entry("lookup of tokens", lambda t: lookup.lookup_kernel("Q4_K", 1, t), "u8 L i32 I f32", 64)
     for name in ("Q4_K", "IQ3_S", "Q2_0", "IQ4_NL", "Q5_1", "BF16"):
         yield _entry(f"lookup {name}", lambda t, n=name: lookup.lookup_kernel(n, 4, t), "u8 L i32 I f32", 64, name == "Q4_K")

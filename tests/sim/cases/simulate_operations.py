@@ -76,13 +76,19 @@ def test_attention_of_a_part_of_a_key_heads_group(kv, card, control):
     checks_attention.check_attention(card, control, config, kv, single_rows(1, (66,)), 70, 4)
 
 
+@pytest.mark.parametrize("segments", [((0, 61, 6),), ((1, 30, 4), (0, 33, 3))], ids=["tiles", "tiles and rows"])
+@pytest.mark.parametrize("kv", ["f16", "int8"])
+def test_attention_of_a_chunk(kv, segments, card, control):
+    checks_attention.check_attention(card, control, TOY, kv, window_of(*segments), 72, 5)
+
+
 def test_routing(card):
     checks_small.check_routing(card, TOY, (1, 3))
 
 
 def test_routing_of_many_rows(card, monkeypatch):
     monkeypatch.setattr("strata.cuda.routing.MOST_TOGETHER", 4)
-    checks_small.check_routing(card, TOY, (3,))
+    checks_small.check_routing(card, TOY, (70,))
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q2_0", "IQ4_NL", "Q5_1"])

@@ -22,17 +22,24 @@ BYTE = 8
 
 @dataclass(frozen=True, slots=True)
 class StagedReader:
-    """`keys(shared, cell, eight, part, out, at)`: out[at : at + 4] = values 8 eight + 4 part and the next three of a key;
+    """A key passes in `rounds` of `per_round` eights of values, after which places repeat: their offsets are constants of the code.
+
+    `keys(shared, round_, cell, eight, part, out, at)`: out[at : at + 4] = values 8 eight + 4 part of a round and the next three;
     `values(shared, cell, dim, out)`: out[:4] = values dim .. dim + 3 of a value vector, dim a multiple of four;
     `value(shared, cell, dim)`: one of them.
     """
 
+    rounds: int
+    per_round: int
     keys: Callable
     values: Callable
     value: Callable
 
 
 def _halves(row_bytes, turn, values_byte):
+    n_eights = turn + 1
+    round_bytes = 16 * n_eights
+
     @jit
     def four(shared, byte, out, at):
         a, b = load_two_words(shared, np.int64(byte))
@@ -41,8 +48,8 @@ def _halves(row_bytes, turn, values_byte):
         out[at + 2], out[at + 3] = half(second & LOW_HALF), half(second >> np.uint32(16))
 
     @jit
-    def keys(shared, cell, eight, part, out, at):
-        four(shared, cell * row_bytes + 16 * (eight ^ (cell & turn)) + 8 * part, out, at)
+    def keys(shared, round_, cell, eight, part, out, at):
+        four(shared, cell * row_bytes + round_ * round_bytes + 8 * part + 16 * (eight ^ (cell & turn)), out, at)
 
     @jit
     def values(shared, cell, dim, out):
@@ -52,10 +59,13 @@ def _halves(row_bytes, turn, values_byte):
     def value(shared, cell, dim):
         return half(load_u16(shared, np.int64(values_byte + cell * row_bytes + 2 * dim)))
 
-    return StagedReader(keys, values, value)
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, value)
 
 
 def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
+    n_eights = 2 * (turn + 1)
+    round_bytes = 16 * (turn + 1)
+
     @jit
     def scale_of(shared, kind, cell, i):
         return shared[scales_at + (kind * SPLIT + cell) * n_scales + i // INT8_GROUP]
@@ -67,9 +77,9 @@ def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
             out[at + i] = mul(np.float32(np.int8(word >> (BYTE * i))), factor)
 
     @jit
-    def keys(shared, cell, eight, part, out, at):
-        byte = cell * row_bytes + 16 * ((eight >> 1) ^ (cell & turn)) + 8 * (eight & 1) + 4 * part
-        four(shared, byte, scale_of(shared, 0, cell, 8 * eight), out, at)
+    def keys(shared, round_, cell, eight, part, out, at):
+        byte = cell * row_bytes + round_ * round_bytes + 4 * part + 8 * (eight & 1) + 16 * ((eight >> 1) ^ (cell & turn))
+        four(shared, byte, scale_of(shared, 0, cell, 8 * (round_ * n_eights + eight)), out, at)
 
     @jit
     def values(shared, cell, dim, out):
@@ -80,7 +90,13 @@ def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
         code = load_u8(shared, np.int64(values_byte + cell * row_bytes + dim))
         return mul(np.float32(np.int8(code)), scale_of(shared, 1, cell, dim))
 
-    return StagedReader(keys, values, value)
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, value)
+
+
+@jit
+def no_more(shared, round_, cell, part, queries_byte, values, sums):
+    """The end of a chain of steps."""
+    return
 
 
 def staged_reader(shape) -> StagedReader:

@@ -25,7 +25,7 @@ from strata.cuda.seam import (
     Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_two_floats, load_u16, mul, sub,
     wait_for_dependency,
 )
-from strata.cuda.staged_reads import FORMATS, staged_reader
+from strata.cuda.staged_reads import FORMATS, no_more, staged_reader
 
 ROWS = 4
 TEAM = 64
@@ -158,10 +158,37 @@ def _fetch(shape: TileShape, target: Target):
     return part(0, turn, scales_at), part(values_byte, 0, scales_at + SPLIT * n_scales)
 
 
-def _scores(shape: TileShape, four):
+def _steps(shape: TileShape, read, eight: int):
+    """Build `step(...)`: eights `eight` .. of a round with two cells, each written out so that offsets are constants."""
+    if eight == read.per_round:
+        return no_more
+    size, heads, keys, following = shape.size, shape.heads, read.keys, _steps(shape, read, eight + 1)
+    n_half = 4 * heads
+
+    @jit
+    def step(shared, round_, cell, part, queries_byte, values, sums):
+        keys(shared, round_, cell, eight, part, values, 0)
+        keys(shared, round_, cell + 32, eight, part, values, 4)
+        for h in range(heads):
+            q0, q1, q2, q3 = load_four_floats(shared, np.int64(queries_byte + 4 * h * size + 32 * eight))
+            s, t = 4 * h, n_half + 4 * h
+            sums[s] = fma(q0, values[0], sums[s])
+            sums[s + 1] = fma(q1, values[1], sums[s + 1])
+            sums[s + 2] = fma(q2, values[2], sums[s + 2])
+            sums[s + 3] = fma(q3, values[3], sums[s + 3])
+            sums[t] = fma(q0, values[4], sums[t])
+            sums[t + 1] = fma(q1, values[5], sums[t + 1])
+            sums[t + 2] = fma(q2, values[6], sums[t + 2])
+            sums[t + 3] = fma(q3, values[7], sums[t + 3])
+        following(shared, round_, cell, part, queries_byte, values, sums)
+
+    return step
+
+
+def _scores(shape: TileShape, read):
     """Build `scores(...)`: a team's scores of a split's cells."""
     size, heads, pitch, queries_at, weights_at = shape.size, shape.heads, shape.pitch, shape.queries_at, shape.weights_at
-    n_half = 4 * heads
+    n_half, step, rounds, round_bytes = 4 * heads, _steps(shape, read, 0), read.rounds, 32 * read.per_round
 
     @jit
     def scores(shared, scale, thread, values, sums):
@@ -169,20 +196,8 @@ def _scores(shape: TileShape, four):
         for s in range(2 * n_half):
             sums[s] = ZERO
         at = 4 * (queries_at + first * size) + 16 * part
-        for eight in range(size // 8):
-            four(shared, cell, eight, part, values, 0)
-            four(shared, cell + 32, eight, part, values, 4)
-            for h in range(heads):
-                q0, q1, q2, q3 = load_four_floats(shared, np.int64(at + 4 * h * size + 32 * eight))
-                s, t = 4 * h, n_half + 4 * h
-                sums[s] = fma(q0, values[0], sums[s])
-                sums[s + 1] = fma(q1, values[1], sums[s + 1])
-                sums[s + 2] = fma(q2, values[2], sums[s + 2])
-                sums[s + 3] = fma(q3, values[3], sums[s + 3])
-                sums[t] = fma(q0, values[4], sums[t])
-                sums[t + 1] = fma(q1, values[5], sums[t + 1])
-                sums[t + 2] = fma(q2, values[6], sums[t + 2])
-                sums[t + 3] = fma(q3, values[7], sums[t + 3])
+        for r in range(rounds):
+            step(shared, r, cell, part, at + r * round_bytes, values, sums)
         # A thread finishes one of its two cells and hands its lanes of the other to its neighbour.
         for s in range(n_half):
             mine, theirs = (sums[n_half + s], sums[s]) if part == 1 else (sums[s], sums[n_half + s])
@@ -271,7 +286,7 @@ def tile_kernel(shape: TileShape, target: Target):
     n_q, n_kv, size, group, heads, dense, n_threads = shape.n_q, shape.n_kv, shape.size, shape.group, shape.heads, shape.dense, shape.n_threads
     read, n_queries, n_warps = staged_reader(shape), shape.n_queries, shape.n_threads // 32
     fetch_keys, fetch_values = _fetch(shape, target)
-    scores, (weigh, total_of), accumulate = _scores(shape, read.keys), _softmax(shape), _value_sums(shape, read.values)
+    scores, (weigh, total_of), accumulate = _scores(shape, read), _softmax(shape), _value_sums(shape, read.values)
     is_tile, finish, one_pending, copy16 = tile_check(dense), output_gate(shape, target), copies(target, 1).wait, copies(target, 0).copy16
     queries_at, tops_at, counts_at = shape.queries_at, shape.tops_at, shape.counts_at
     old_at, new_at, n_dots, n_sums, per_row = tops_at + n_queries, tops_at + 2 * n_queries, 8 * heads, 4 * heads, group * size // 4

@@ -21,7 +21,7 @@ from strata.cuda.seam import (
     Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_u16, mul,
     wait_for_dependency,
 )
-from strata.cuda.staged_reads import FORMATS, staged_reader
+from strata.cuda.staged_reads import FORMATS, no_more, staged_reader
 
 MOST_HEADS = 6
 """Query heads of a thread block, at most: more would share a key, fewer make more blocks."""
@@ -139,9 +139,31 @@ def _fetch(shape: StagedShape, target: Target):
     return ask, fetch
 
 
-def _scores(shape: StagedShape, four):
+def _steps(shape: StagedShape, read, eight: int):
+    """Build `step(...)`: eights `eight` .. of a round, each written out so that offsets are constants."""
+    if eight == read.per_round:
+        return no_more
+    size, heads, keys, following = shape.size, shape.heads_per_thread, read.keys, _steps(shape, read, eight + 1)
+
+    @jit
+    def step(shared, round_, cell, part, queries_byte, values, sums):
+        keys(shared, round_, cell, eight, part, values, 0)
+        for h in range(heads):
+            q0, q1, q2, q3 = load_four_floats(shared, np.int64(queries_byte + 4 * h * size + 32 * eight))
+            s = 4 * h
+            sums[s] = fma(q0, values[0], sums[s])
+            sums[s + 1] = fma(q1, values[1], sums[s + 1])
+            sums[s + 2] = fma(q2, values[2], sums[s + 2])
+            sums[s + 3] = fma(q3, values[3], sums[s + 3])
+        following(shared, round_, cell, part, queries_byte, values, sums)
+
+    return step
+
+
+def _scores(shape: StagedShape, read):
     """Build `scores(...)`: a cell's scores for some heads, by two neighbouring threads."""
     size, heads, pitch, queries_at, weights_at = shape.size, shape.heads_per_thread, shape.padded_group, shape.queries_at, shape.weights_at
+    step, rounds, round_bytes = _steps(shape, read, 0), read.rounds, 32 * read.per_round
 
     @jit
     def scores(shared, n, scale, thread, values, sums):
@@ -149,15 +171,8 @@ def _scores(shape: StagedShape, four):
         for s in range(4 * heads):
             sums[s] = ZERO
         at = 4 * (queries_at + first_head * size) + 16 * part
-        for eight in range(size // 8):
-            four(shared, cell, eight, part, values, 0)
-            for h in range(heads):
-                q0, q1, q2, q3 = load_four_floats(shared, np.int64(at + 4 * h * size + 32 * eight))
-                s = 4 * h
-                sums[s] = fma(q0, values[0], sums[s])
-                sums[s + 1] = fma(q1, values[1], sums[s + 1])
-                sums[s + 2] = fma(q2, values[2], sums[s + 2])
-                sums[s + 3] = fma(q3, values[3], sums[s + 3])
+        for r in range(rounds):
+            step(shared, r, cell, part, at + r * round_bytes, values, sums)
         for s in range(4 * heads):
             sums[s] = add(sums[s], exchange_float(sums[s], np.int32(1)))
         if part == 0 and cell < n:
@@ -216,7 +231,7 @@ def staged_kernel(shape: StagedShape, target: Target):
     n_groups, per_key = n_q // group, n_q // group // n_kv
     read = staged_reader(shape)
     ask, fetch = _fetch(shape, target)
-    scores, weigh, accumulate = _scores(shape, read.keys), softmax(shape), _value_sums(shape, read.value)
+    scores, weigh, accumulate = _scores(shape, read), softmax(shape), _value_sums(shape, read.value)
     keys_here, all_here = copies(target, 1).wait, copies(target, 0).wait
     n_sums, dims, tops_at, ids_at, pitch = 4 * shape.heads_per_thread, -(-size // n_threads), shape.tops_at, shape.ids_at, shape.padded_group
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)

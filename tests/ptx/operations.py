@@ -53,7 +53,7 @@ def streams() -> Iterator[Entry]:
 
 
 def delta_net() -> Iterator[Entry]:
-    from strata.cuda import gdn
+    from strata.cuda import chunk_prepare, gdn
     from strata.cuda.chunk_scan import ChunkScanShape, chunk_scan_kernel
     from strata.cuda.scan import ScanShape, scan_kernel
     from strata.cuda.window_scan import WindowShape, window_scan_kernel
@@ -61,8 +61,9 @@ def delta_net() -> Iterator[Entry]:
     for config, label in ((REAL, "real"), (SMALL, "small")):
         heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
         real = config is REAL
-        build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
-        yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 80, real)
+        for n_run in (1, chunk_prepare.RUN):
+            build = lambda t, h=heads, n=n_run: chunk_prepare.prepare_kernel(*h, n, t)  # noqa: E731
+            yield _entry(f"prepare {n_run} {label}", build, "7*f32 F 3*i32 I 3*f32", 96, real)
         for keep in (True, False):
             build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k, t.async_copies), t)  # noqa: E731
             name = f"window scan {'kept' if keep else 'to be committed'} {label}"

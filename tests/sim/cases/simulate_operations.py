@@ -27,6 +27,11 @@ def test_a_window_of_the_gated_delta_net(card, control):
     checks_gdn.check_window(card, control, TOY, window_of((2, 5, 2), (0, 9, 1)), 1)
 
 
+def test_a_warp_that_prepares_rows_of_several_segments(card, control, monkeypatch):
+    monkeypatch.setattr("strata.cuda.chunk_prepare.FEW_ROWS", 0)
+    checks_gdn.check_window(card, control, TOY, window_of((2, 5, 3), (0, 0, 7), (1, 1, 2)), 1)
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_decode_window_of_the_gated_delta_net(keep, card, control):
     checks_gdn.check_window_scan(card, control, TOY, window_of((2, 5, 3), (0, 1, 1), keep=keep), 1)

@@ -10,6 +10,7 @@ from numba import cuda
 
 from strata.cuda.ranking import CHOICE, NOBODY, SCRATCH
 from strata.cuda.seam import jit, shuffle_int
+from strata.cuda.shapes import require
 from strata.cuda.warps import count_bits, lower_lanes
 
 LOW_HALF = np.int32(0xFFFF)
@@ -24,6 +25,7 @@ def grouping(n_experts: int, n_used: int, n_rows: int, n_threads: int):
     choice; the block meets after `clear`.
     """
     n_entries, n_warps = n_rows * n_used, n_threads // 32
+    require(n_rows <= MOST_ROWS and n_entries <= n_threads, f"{n_rows} rows of {n_used} experts", "one block cannot group them", "use routing")
 
     @jit
     def clear(first, rows_of, thread):

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from strata.cuda.compiling import compile_ptx, link, why_no_compiler
 from tests.ptx.catalogue import _signature
-from tests.ptx.compiled import compile_ptx, link, unrounded_operations, why_no_compiler
+from tests.ptx.compiled import unrounded_operations
 from tests.repo.source import modules
 
 REASON = why_no_compiler()
@@ -36,7 +37,7 @@ def pair(monkeypatch, n_rows: int) -> tuple[Noted, Noted]:
     from strata.cuda.seam import target_of
 
     monkeypatch.setattr(products, "Launch", Noted)
-    device = SimpleNamespace(target=target_of(CAPABILITY))
+    device = SimpleNamespace(target=target_of(CAPABILITY), card=SimpleNamespace(capability=CAPABILITY))
     matrix = products.Packed(Array("uint8"), 12, N_OUT, N_IN)
     coded = products.Coded(Array("int8"), Array("int8"), Array("float32"), Array("int32"), n_rows, N_IN)
     arguments = (device, matrix, coded, n_rows, Array("float32"))

@@ -23,7 +23,7 @@ from strata.cuda.products import Coded, Lists, Packed
 from strata.cuda.router import fits as router_fits
 from strata.cuda.router import launch_router
 from strata.cuda.routing import launch_group, launch_route_and_group
-from strata.cuda.taps import NO_TAPS, TOP, NoTaps
+from strata.cuda.taps import NO_TAPS, TOP, NoTaps, fetched
 from strata.cuda.workspace import PLACES
 from strata.rows import Place, Window
 
@@ -158,7 +158,7 @@ class MoeRecorder:
 
     def _of_entries(self, window: Window, kept: np.ndarray) -> Place:
         """Whose the entries are: the row and the expert of each, from the router's choice on the card."""
-        ids, places = (self.work.get(name, self.n_entries, np.int32)[: self.n_entries].copy_to_host() for name in ("ids", "entry of"))
+        ids, places = (fetched(self.work.get(name, self.n_entries, np.int32), self.n_entries) for name in ("ids", "entry of"))
         rows, parts = np.zeros(self.n_entries, np.int32), np.zeros(self.n_entries, np.int32)
         rows[places] = np.arange(self.n_entries, dtype=np.int32) // self.config.n_used
         parts[places] = ids

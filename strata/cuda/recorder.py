@@ -31,7 +31,7 @@ from strata.cuda.record_moe import MoeRecorder
 from strata.cuda.selection import launch_selection
 from strata.cuda.state_taps import StateTaps, scored_blocks
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
-from strata.cuda.taps import NO_TAPS, TOP, NoTaps, of_logit_rows
+from strata.cuda.taps import NO_TAPS, TOP, NoTaps, fetched, of_logit_rows
 from strata.cuda.window_scan import launch_window_scan
 from strata.cuda.workspace import PLACES, Lane, Workspace
 from strata.rows import Place, Window
@@ -217,7 +217,7 @@ class Recorder:
         self.taps.see("indexer.scores", layer, scores, self.n, most_blocks, lambda window, kept: Place(lengths=scored_blocks(window, c)))
         chosen, counts = self.work.get("cells", self.n * c.selection_width, np.int32), self.work.get("counts", self.n, np.int32)
         self._add(launch_selection(self.device, c, self.tables, scores, most_blocks, chosen, counts))
-        self.taps.see("indexer.cells", layer, chosen, self.n, c.selection_width, lambda window, kept: Place(lengths=self._fetched(counts, self.n)))
+        self.taps.see("indexer.cells", layer, chosen, self.n, c.selection_width, lambda window, kept: Place(lengths=fetched(counts, self.n)))
         return chosen, counts
 
     def _splits(self) -> SplitScratch:
@@ -281,17 +281,14 @@ class Recorder:
     def _code_again(self, x: Mixed, n_rows: int):
         return lambda: [products.code(self.device, x.values, x.coded, n_rows)]
 
-    def _fetched(self, array, n: int) -> np.ndarray:
-        return array[:n].copy_to_host()
-
     def _cells_read(self, window: Window, chosen, counts) -> np.ndarray:
         """The cells that each row attends to, int32 [rows, n], negative behind the last."""
         if chosen is None:
             cells = np.arange(int(window.positions.max()) + 1, dtype=np.int32)
             return np.where(cells <= window.positions[:, None], cells, -1)
         width = self.config.selection_width
-        cells = self._fetched(chosen, self.n * width).reshape(self.n, width)
-        return np.where(np.arange(width) < self._fetched(counts, self.n)[:, None], cells, -1)
+        cells = fetched(chosen, self.n * width).reshape(self.n, width)
+        return np.where(np.arange(width) < fetched(counts, self.n)[:, None], cells, -1)
 
     # ---- helpers
 

@@ -76,6 +76,13 @@ class Tap:
                 yield flat[begin:end], self.array[begin:end]
 
 
+def fetched(array, n: int) -> np.ndarray:
+    """Return the first n values of a flat buffer on the card; nothing may be running."""
+    values = np.zeros(n, array.dtype)
+    array[:n].copy_to_host(values)
+    return values
+
+
 def turned(codes: np.ndarray) -> np.ndarray:
     """Return codes int8 [..., 16 n] with each 16 transposed as 4 x 4: value 4 a + b at 4 b + a (`coding.py`)."""
     return np.ascontiguousarray(codes.reshape(-1, 4, 4).transpose(0, 2, 1)).reshape(codes.shape)

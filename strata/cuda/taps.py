@@ -148,7 +148,7 @@ class CardTaps(NoTaps):
         """Note values [n_rows, width] as the launches so far leave them; width a number or the trailing dimensions."""
         if self.wants(point):
             shape = (n_rows, *(width if isinstance(width, tuple) else (width,)))
-            self._noted.append(Tap(len(self._launches), point, layer, array, shape, place or whole, None, None, again, is_final))
+            self._noted.append(Tap(len(self._launches), point, layer, array, shape, place or whole, again=again, is_final=is_final))
 
     def see_coded(self, point: str, layer: int, coded, n_rows: int, place=None) -> None:
         """Note `POINT.codes` int8 [n_rows, n] and `POINT.scales` float32 [n_rows, n / 32]."""

@@ -47,7 +47,7 @@ class Tap:
     shape: tuple[int, ...]
     place: Placing
     ranges: Ranges | None = None
-    coded: tuple[Any, Any] = ()
+    coded: tuple[Any, ...] = ()
     again: Callable[[], Sequence] | None = None
     is_final: bool = False
 

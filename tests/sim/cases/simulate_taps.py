@@ -8,7 +8,7 @@ from strata.batch.settings import EngineSettings
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch
 from strata.cuda.observed import show
-from strata.cuda.taps import Tap, turned, whole
+from strata.cuda.taps import CardTaps, Tap, turned, whole
 from strata.errors import UsageError
 from strata.model.model import load_model
 from strata.rows import Segment, Window
@@ -81,6 +81,22 @@ def test_changed_codes_take_their_turned_copy_and_sums_along(card):
     show(card, observe, tap, window_of((0, 0, 1)), np.array([1], np.int32))
     assert placed.copy_to_host()[5] == 99 and np.array_equal(twin.copy_to_host(), turned(placed.copy_to_host()))
     assert totals.copy_to_host().tolist() == [codes.sum() - 5 + 99]
+
+
+def test_what_was_made_of_changed_values_is_made_once_more(card):
+    x, y, again = card.upload("x", np.zeros(4, np.float32)), card.upload("y", np.zeros(4, np.float32)), []
+    taps = CardTaps(frozenset({"gdn.scan"}))
+    taps.see("gdn.scan", 0, x, 2, 2, None, lambda: again.append(len(again)) or [])
+    taps.see("gdn.gated", 0, y, 2, 2)
+    (tap,) = taps.taken
+
+    def change(window, point, layer, values, place):
+        values[1, 1] = 5
+
+    for observe, wanted in ((lambda *seen: None, []), (change, [0]), (change, [0])):
+        show(card, observe, tap, window_of((0, 0, 2)), np.array([2], np.int32))
+        assert again == wanted
+    assert x.copy_to_host().tolist() == [0, 0, 0, 5]
 
 
 @pytest.mark.parametrize("is_changed", [True, False])

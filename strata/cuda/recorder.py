@@ -143,11 +143,11 @@ class Recorder:
         inputs = self._kept_until_commit("gdn w", c.ssm_channels, number)
         u = self._kept_until_commit("gdn u", c.ssm_channels, number)
         g, beta = (self._kept_until_commit(f"gdn {name}", c.n_ssm_v_heads, number) for name in ("g", "beta"))
+        self.taps.see_coded("gdn", layer, mixed.coded, n)
         u, z, alpha, logits = self._together(
             mixed, (w.qkv, "gdn u", u), (w.gate, "gdn z"), (w.alpha, "gdn alpha"), (w.beta, "gdn beta logits")
         )
         see, state, heads = self.taps.see, self._state, c.n_ssm_v_heads
-        self.taps.see_coded("gdn", layer, mixed.coded, n)
         see("gdn.qkv", layer, u, n, c.ssm_channels)
         see("gdn.z", layer, z, n, c.ssm_inner)
         state.gdn_tail("read", layer)
@@ -179,10 +179,11 @@ class Recorder:
     def qsa(self, layer: int, mixed: Mixed):
         c, w, n, cells = self.config, self.placed.of(layer).qsa, self.n, self.sessions.cells[layer]
         x = w.indexer
+        self.taps.see_coded("qsa", layer, mixed.coded, n)
         projected, k, v, indexer_q, indexer_k = self._together(
             mixed, (w.q, "qsa q"), (w.k, "qsa k"), (w.v, "qsa v"), (x.q, "indexer q"), (x.k, "indexer k")
         )
-        self._see_projected(layer, mixed, projected, k, v, indexer_k)
+        self._see_projected(layer, projected, k, v, indexer_k)
         asked = self.work.get("indexer queries", n * c.indexer_width)
         inputs = IndexerInputs(indexer_q, indexer_k, x.q_norm, x.k_norm, asked)
         queries = self.work.get("queries", n * c.attention_width)
@@ -261,9 +262,8 @@ class Recorder:
     def _see_streams(self, point: str, layer: int) -> None:
         self.taps.see(point, layer, self.residual, self.n, (self.config.n_streams, self.config.hidden))
 
-    def _see_projected(self, layer: int, mixed: Mixed, projected, k, v, indexer_k) -> None:
+    def _see_projected(self, layer: int, projected, k, v, indexer_k) -> None:
         c, n, see = self.config, self.n, self.taps.see
-        self.taps.see_coded("qsa", layer, mixed.coded, n)
         see("qsa.q", layer, projected, n, 2 * c.attention_width)
         see("qsa.k", layer, k, n, c.n_kv_heads * c.head_dim)
         see("qsa.v", layer, v, n, c.n_kv_heads * c.head_dim)

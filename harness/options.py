@@ -11,7 +11,7 @@ LEVELS = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Names follow the command line; `batch_groups` 0 is auto; `max_new` and `prefill` are counts of tokens."""
+    """Names follow the command line; `batch_groups` and `expert_cache` 0 are auto; `max_new` and `prefill` are counts of tokens."""
 
     level: int = 1
     seed: int = 1
@@ -28,6 +28,12 @@ class Options:
     kv: str | None = None
     context: int | None = None
     threads: int | None = None
+    expert_cache: int | None = None
+    expert_profile: str | None = None
+    pcie_frac: float | None = None
+    adapt_every: int | None = None
+    adapt_swaps: int | None = None
+    adapt_min_gain: float | None = None
 
     def arguments(self) -> list[str]:
         """Return the options that are not the default, as command line arguments."""
@@ -40,6 +46,6 @@ class Options:
 
 
 def _text(name: str, value: object) -> str:
-    if name == "batch_groups" and value == 0:
+    if name in ("batch_groups", "expert_cache") and value == 0:
         return "auto"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

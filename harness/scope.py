@@ -19,6 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "fixtures" / "strata-mini-mix"
 PROMPTS = MODEL / "prompts.json"
 CHUNK_ROWS = 32
+SHARED = (
+    "devices", "layer_split", "split_device", "rounding", "prefill", "kv", "context", "threads", "expert_cache", "expert_profile", "pcie_frac",
+    "adapt_every", "adapt_swaps", "adapt_min_gain",
+)
+"""Options that are settings of every arm, where a suite does not say otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Scope:
 
     def settings(self, **changes) -> EngineSettings:
         """Return the settings that every arm shares, with changes; options not given keep the engine's defaults."""
-        asked = {name: getattr(self.options, name) for name in ("devices", "layer_split", "split_device", "rounding", "prefill", "kv", "context", "threads")}
+        asked = {name: getattr(self.options, name) for name in SHARED}
         return EngineSettings(**{**{name: value for name, value in asked.items() if value is not None}, **changes})
 
     def workload(self, n_items: int, all_at_level_2: bool = False) -> Workload:

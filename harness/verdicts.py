@@ -5,6 +5,7 @@
     vacuous   all is equal, but the feature never engaged, both arms ran the same way, or a setting was ignored: nothing is proven
     error     an arm could not run to its end
 
+A control (`Case.is_control`) is exact where its arms differ, and vacuous where they do not.
 Exit codes: 0 all exact, 1 something differs, 2 could not judge.  Does not know: how arms run.
 """
 
@@ -92,6 +93,8 @@ def exit_code(results: Iterable[SuiteResult]) -> int:
 
 def judge(case: Case, left: Outcome, right: Outcome, comparison: Comparison) -> tuple[str, str]:
     """Return (verdict, its reason in one line)."""
+    if case.is_control:
+        return _judge_control(case, left, right, comparison)
     if comparison.differences:
         return DIFFERS, f"{len(comparison.differences)} of {len(left.answers)} requests differ"
     unlike = [name for name in case.alike if left.counters.get(name, 0) != right.counters.get(name, 0)]
@@ -110,6 +113,19 @@ def judge(case: Case, left: Outcome, right: Outcome, comparison: Comparison) -> 
     if ignored:
         return VACUOUS, ignored[0]
     return EXACT, ""
+
+
+def _judge_control(case: Case, left: Outcome, right: Outcome, comparison: Comparison) -> tuple[str, str]:
+    """Return the verdict of a case whose arms must differ in a token or in bits, both having run to their end."""
+    errors = (*left.errors, *right.errors)
+    if errors:
+        return ERROR, f"an arm of the control ends a request with an error: {errors[0]}"
+    idle = [name for name in case.features if not right.counters.get(name, 0)]
+    if idle:
+        return VACUOUS, f"the feature never engaged: {', '.join(f'{name}=0' for name in idle)}"
+    if not comparison.differences:
+        return VACUOUS, "the control does not differ: the harness would not see what the suite is about"
+    return EXACT, f"a control: {len(comparison.differences)} of {len(left.answers)} requests differ, as they must"
 
 
 def ignored_settings(outcome: Outcome) -> list[str]:

@@ -31,6 +31,7 @@ class Window:
 
     keep            all rows are kept: recurrent states are written through; else `commit` says how many later
     for_drafts      the last stage hands its final residual to the draft layer
+    is_prompt       the rows are a prompt's chunk
     tokens, slots, positions, segment_of_row     int32 [rows]
     first, count, segment_slot                   int32 [segments]: a segment's first row, its rows, its slot
     logit_rows                                   int32: rows whose logits are wanted, ascending
@@ -47,13 +48,14 @@ class Window:
     segment_slot: np.ndarray
     logit_rows: np.ndarray
     for_drafts: bool = False
+    is_prompt: bool = False
 
     @property
     def n_rows(self) -> int:
         return self.tokens.shape[0]
 
     @staticmethod
-    def of(segments: Sequence[Segment], keep: bool, for_drafts: bool = False) -> "Window":
+    def of(segments: Sequence[Segment], keep: bool, for_drafts: bool = False, is_prompt: bool = False) -> "Window":
         """Lay the segments' rows out one after the other."""
         count = np.array([len(s.tokens) for s in segments], np.int32)
         first = np.concatenate(([0], np.cumsum(count)[:-1])).astype(np.int32)
@@ -71,6 +73,7 @@ class Window:
                 [f + c - s.n_logits + i for s, f, c in zip(segments, first, count, strict=True) for i in range(s.n_logits)], np.int32
             ),
             for_drafts=for_drafts,
+            is_prompt=is_prompt,
         )
 
 

@@ -4,9 +4,11 @@ Values are checked as far as they can be without a model.  Does not know: subcom
 """
 
 import argparse
+import os
 
 from harness.options import LEVELS, Options
 from strata.errors import UsageError
+from strata.numerics.rounding import mode_in_force
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +25,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--layer-split", metavar="K1[,K2..]", help="first layer of each later stage")
     how.add_argument("--split-device", metavar="D1[,D2..]", help="devices of the later stages, by number")
     how.add_argument("--devices", metavar="LIST", help="such as host,host or host:256m")
-    how.add_argument("--rounding", metavar="MODE", help="canonical, grouped or wide")
+    how.add_argument("--rounding", metavar="MODE", help="canonical, device, grouped or wide; grouped with STRATA_IQ_MT_MIN=1 is device")
     how.add_argument("--prefill", metavar="N", help="rows of a prompt chunk")
     how.add_argument("--kv", metavar="FORMAT", help="format of K/V cells: f16, int8 or f32")
     how.add_argument("--context", metavar="N", help="positions per slot")
     how.add_argument("--threads", metavar="N", help="threads per device")
+    tier = parser.add_argument_group("expert tier (default: every expert resident)")
+    tier.add_argument("--expert-cache", metavar="N|auto", help="experts that each device holds")
+    tier.add_argument("--expert-profile", metavar="FILE", help="profile that fills the cache, or none")
+    tier.add_argument("--pcie-frac", metavar="F", help="share of missed experts fetched to the device")
+    tier.add_argument("--adapt-every", metavar="N", help="decoded windows between rounds of swaps, 0 for none")
+    tier.add_argument("--adapt-swaps", metavar="N", help="swaps of a round at most")
+    tier.add_argument("--adapt-min-gain", metavar="F", help="usage by which a newcomer must exceed its victim")
 
 
 def read_options(arguments: argparse.Namespace) -> Options:
@@ -39,15 +48,21 @@ def read_options(arguments: argparse.Namespace) -> Options:
         prompts=arguments.prompts,
         max_new=number("max-new", arguments.max_new),
         batch=number("batch", arguments.batch),
-        batch_groups=_groups(arguments.batch_groups),
+        batch_groups=_or_auto("batch-groups", arguments.batch_groups),
         layer_split=_numbers("layer-split", arguments.layer_split),
         split_device=_numbers("split-device", arguments.split_device),
         devices=arguments.devices,
-        rounding=arguments.rounding,
+        rounding=None if arguments.rounding is None else mode_in_force(arguments.rounding, os.environ),
         prefill=number("prefill", arguments.prefill),
         kv=arguments.kv,
         context=number("context", arguments.context),
         threads=number("threads", arguments.threads),
+        expert_cache=_or_auto("expert-cache", arguments.expert_cache),
+        expert_profile=arguments.expert_profile,
+        pcie_frac=_decimal("pcie-frac", arguments.pcie_frac),
+        adapt_every=number("adapt-every", arguments.adapt_every),
+        adapt_swaps=number("adapt-swaps", arguments.adapt_swaps),
+        adapt_min_gain=_decimal("adapt-min-gain", arguments.adapt_min_gain),
     )
     if options.level not in LEVELS:
         raise UsageError(f"level={options.level}", "there is no such level", f"use {' or '.join(map(str, LEVELS))}")
@@ -75,5 +90,12 @@ def _numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
     return None if text is None else tuple(number(flag, part) for part in text.split(","))
 
 
-def _groups(text: str | None) -> int | None:
-    return 0 if text == "auto" else number("batch-groups", text)
+def _or_auto(flag: str, text: str | None) -> int | None:
+    return 0 if text == "auto" else number(flag, text)
+
+
+def _decimal(flag: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise UsageError(f"{flag}={text}", "it is not a number", f"give one, as --{flag} 0.5") from None

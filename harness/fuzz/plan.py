@@ -30,7 +30,17 @@ DIMENSIONS: dict[str, tuple] = {
     "stress": ("none", "poison", "jitter"),
     "arrivals": ("together", "staggered", "late"),
     "order": ("forward", "backward"),
+    "tier": ("resident", "still", "adapting", "cold", "fetched", "one-slot"),
 }
+TIERS: dict[str, dict] = {
+    "resident": {},
+    "still": {"expert_cache": 300, "pcie_frac": 0.0, "adapt_every": 0},
+    "adapting": {"expert_cache": 300, "pcie_frac": 0.2, "adapt_every": 1, "adapt_min_gain": 0.0},
+    "cold": {"expert_cache": 60, "expert_profile": "none", "pcie_frac": 0.0, "adapt_every": 2},
+    "fetched": {"expert_cache": 60, "pcie_frac": 1.0, "adapt_every": 3},
+    "one-slot": {"expert_cache": 1, "pcie_frac": 0.55, "adapt_every": 1, "adapt_swaps": 1},
+}
+"""What the values of `tier` are set as."""
 STEPS = {"together": 0, "staggered": 1, "late": 5}
 REMEDY = "paste the text that strata-harness fuzz printed"
 
@@ -62,6 +72,7 @@ class Plan:
     stress: str
     arrivals: str
     order: str
+    tier: str
     asks: tuple[Ask, ...]
 
     def text(self) -> str:
@@ -126,6 +137,7 @@ def _settings(plan: Plan, n_layers: int) -> dict:
         "devices": "host" if shared else ",".join(["host"] * plan.stages),
         "batch": plan.slots, "batch_groups": n_groups, "pipelined": plan.pipelined, "prefill": plan.prefill,
         "short_read": plan.short_read, "threads": plan.threads,
+        **TIERS[plan.tier],
     }
 
 

@@ -15,6 +15,8 @@ from strata.errors import UsageError
 
 OWN = ("alone", "drafts", "stress", "arrivals", "order")
 BOOLEANS = {"yes": True, "true": True, "no": False, "false": False}
+OPTIONAL = {"expert_cache": int, "vram_reserve_mib": int, "vram_reserve_later_mib": int, "pcie_frac": float, "resident_budget_gib": float, "arena_pin_gib": float}
+"""Types of the settings whose default is none."""
 DEFAULTS = {field.name: field.default for field in fields(EngineSettings)}
 
 
@@ -43,8 +45,10 @@ def _value(word: str, key: str, text: str) -> object:
             return tuple(text.split(","))
         if key in ("arrivals", "order", "layer_split", "split_device"):
             return tuple(int(part) for part in text.split(",")) if text else ()
-        if key == "batch_groups" and text == "auto":
+        if key in ("batch_groups", "expert_cache") and text == "auto":
             return 0
+        if key in OPTIONAL:
+            return OPTIONAL[key](text)
         return type(DEFAULTS[key])(text)
     except (ValueError, KeyError):
         raise UsageError(word, f"its value does not fit {key}", "see strata-harness locate --help") from None

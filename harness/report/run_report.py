@@ -58,7 +58,9 @@ def last_line(results: Sequence[SuiteResult]) -> str:
     n_cases, n_tokens, n_rows = (sum(values) for values in zip(*((len(r.cases), r.n_tokens, r.n_rows) for r in results), strict=True))
     seconds = sum(result.seconds for result in results)
     plural = "case" if n_cases == 1 else "cases"
+    n_controls = sum(case.case.is_control and case.verdict == EXACT for result in results for case in result.cases)
+    controls = f"; {n_controls} of the cases are controls and differ, as they must" if n_controls else ""
     return (
-        f"[{COLOURS[verdict]}]{verdict}[/]: {MEANINGS[verdict]}; "
+        f"[{COLOURS[verdict]}]{verdict}[/]: {MEANINGS[verdict]}{controls}; "
         f"{n_cases} {plural}, {n_tokens:,} tokens, {n_rows:,} logit rows compared in {seconds:.1f} s"
     )

@@ -1,7 +1,8 @@
 """What a suite is: a name, its purpose in one line, and cases, each a pair of arms that must give equal bits.
 
 `features` of a case are counters of the right arm (`Batch.counters`) that must be above zero: what the case is about must
-have happened; counters in `alike` must be equal in both arms.  A new suite is one file and one line in `harness.suites.table`.  Does not know: how cases are run.
+have happened; counters in `alike` must be equal in both arms.  A *control* is a case whose arms must differ: it shows that what
+the suite is about can be seen.  A new suite is one file and one line in `harness.suites.table`.  Does not know: how cases are run.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from harness.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts."""
+    """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts.  A control must differ."""
 
     name: str
     workload: Workload
@@ -22,6 +23,7 @@ class Case:
     right: Arm
     features: tuple[str, ...]
     alike: tuple[str, ...] = ()
+    is_control: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from strata.model.file_watch import FileWatch
 from strata.model.model import Model
 from strata.rows import Segment, Window
 from strata.split.devices import usable_cores
+from strata.split.engine_tiers import EngineTiers
 from strata.split.opening import close_stages, open_stages
 from strata.split.pipeline import Pipeline
 from strata.split.probes import Probe, attach
@@ -40,8 +41,9 @@ class Engine:
             LOG.info(note)
         self.counters: Counter = Counter()
         self._hand_off = HandOff(self.counters)
-        self._pipeline = None
+        self._pipeline = self.tiers = None
         try:
+            self.tiers = EngineTiers(model, self.resolved, self.stages)
             self._say_drafters()
             if probe is not None:
                 attach(probe, self.stages)
@@ -73,6 +75,9 @@ class Engine:
             self._pipeline.close()
             self._pipeline = None
         close_stages(self.stages)
+        if self.tiers is not None:
+            tiers, self.tiers = self.tiers, None
+            tiers.close()
 
     def __enter__(self) -> "Engine":
         return self
@@ -99,7 +104,7 @@ class Engine:
         self.clear(0)
         rows = self.resolved.chunk_rows
         parts = [tuple(tokens[at : at + rows]) for at in range(0, len(tokens), rows)]
-        windows = [Window.of([Segment(0, i * rows, part, len(part))], keep=True) for i, part in enumerate(parts)]
+        windows = [Window.of([Segment(0, i * rows, part, len(part))], keep=True, is_prompt=True) for i, part in enumerate(parts)]
         return np.concatenate([self.submit(window).result() for window in windows])
 
     def clear(self, slot: int) -> None:
@@ -112,6 +117,7 @@ class Engine:
         self._watch.require_whole()
         self.counters["windows"] += 1
         self.counters["rows"] += window.n_rows
+        self.tiers.before_window()
         if self._pipeline is not None:
             return self._pipeline.submit(window)
         future: Future = Future()

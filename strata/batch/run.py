@@ -5,6 +5,7 @@ prompt chunk); results are taken in the order of submission, so a run is repeata
 per slot (`batch_mtp`) at most four slots share a window, and more take turns.  Does not know: operations, devices' kinds.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,11 @@ from strata.batch.draft_settings import SLOTS_PER_WINDOW
 from strata.batch.drafter import Drafter
 from strata.batch.requests import Answer, Batch, Request, Step
 from strata.batch.settings import WINDOW_ROWS
+from strata.batch.tier_line import tier_line
 from strata.rows import Segment, Window
 from strata.windows.proposals import Proposal
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Run:
         self.engine, self.requests = engine, requests
         self.counters = engine.counters
         self.counters.clear()
+        engine.tiers.begin_run()
         resolved = engine.resolved
         self.groups = [range(g, resolved.n_slots, resolved.n_groups) for g in range(resolved.n_groups)]
         self.latest_group: range | None = None
@@ -66,8 +71,18 @@ class Run:
     def batch(self) -> Batch:
         """Return the answers, once `steps` has ended."""
         self.counters["holes"] += 0
+        self._end_tiers()
         answers = tuple(self.answers[i] for i in range(len(self.requests)))
         return Batch(answers, dict(self.counters), self.read_seconds, self.decode_seconds, self.engine.resolved.notes)
+
+    def _end_tiers(self) -> None:
+        """Count what the expert tiers did, and say it."""
+        tiers = self.engine.tiers
+        tiers.settle()
+        found = tiers.counters()
+        if found:
+            self.counters.update(found)
+            LOG.info(tier_line(self.counters, self.decode_seconds, [tier.name for tier in tiers.devices]))
 
     # ---- admission
 
@@ -82,6 +97,7 @@ class Run:
             yield from self._read(Conversation(number, request, self.slots.index(None), self.clock_ns))
 
     def _read(self, conversation: Conversation) -> Iterator[Step]:
+        self.engine.tiers.settle()
         self.engine.clear(conversation.slot)
         if conversation.request.max_new == 0:
             self.answers[conversation.number] = Answer((), "length")
@@ -93,7 +109,7 @@ class Run:
         chunks = conversation.chunks(self.engine.resolved.chunk_rows, self.engine.resolved.short_read, WINDOW_ROWS)
         self._count_read(chunks, len(conversation.request.prompt))
         for segment in chunks:
-            window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone))
+            window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone), is_prompt=True)
             self._launch(window, (conversation,), ())
             yield Step(conversation.number, segment.start + len(segment.tokens), ())
             yield from self._take_read_chunks()
@@ -200,6 +216,7 @@ class Run:
         if not flight.window.keep:
             self.counters["rolled_back_windows"] += bool((kept < flight.window.count).any())
             self.engine.commit(flight.window, kept)
+        self.engine.tiers.window_decoded()
         self.drafter.build(flight.window, flight.conversations, kept)
         for conversation in flight.conversations:
             self._settle(conversation)

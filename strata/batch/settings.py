@@ -7,6 +7,7 @@ says so; `Resolved.notes` carries them to the log and into reports.  A pure func
 from dataclasses import dataclass
 
 from strata.batch.draft_settings import DraftSettings, resolve_drafts
+from strata.batch.tier_settings import TierSettings, resolve_tier
 from strata.errors import UsageError
 from strata.host.cells import cell_format
 from strata.model.config import SELECTIONS, ModelConfig
@@ -32,6 +33,14 @@ class EngineSettings:
     Drafts: `mtp` the draft layer, `spec` rows a window at most, `spec_min_p` the least probability of a draft,
     `suffix_draft` the shortest match of suffix drafts (0: none), `batch_mtp` one proposal per slot, `spec_policy` `worth`
     (as many drafts as they are worth) or `full` (as many as fit), `coupled_drafts` draws the drafts of sampled requests.
+
+    Expert tier: `expert_cache` slots per device, 0 for auto (None: every expert is resident); `expert_profile` the file that
+    fills it (empty: the one beside the model; `none`), `expert_profile_save` where routing's own profile is written at the end;
+    `vram_reserve_mib` and `vram_reserve_later_mib` what auto leaves free; `pcie_frac` of missed experts (None: probed);
+    `adapt_every` decoded windows a round of at most `adapt_swaps` swaps (0: none), `adapt_decay`, `adapt_min_gain`,
+    `adapt_async` moves a round one step per window.  Experts that no device holds are read from the mapped file (`mmap_experts`
+    says so), from copies of them (`resident_experts`, at most `resident_budget_gib`, the hottest first), or from a full copy of
+    which `arena_pin_gib` is locked (0: all).
     """
 
     devices: str = "host"
@@ -54,6 +63,21 @@ class EngineSettings:
     batch_mtp: bool = False
     spec_policy: str = "worth"
     coupled_drafts: bool = False
+    expert_cache: int | None = None
+    expert_profile: str = ""
+    expert_profile_save: str = ""
+    vram_reserve_mib: int | None = None
+    vram_reserve_later_mib: int | None = None
+    pcie_frac: float | None = None
+    adapt_every: int = 4
+    adapt_swaps: int = 96
+    adapt_decay: float = 0.7
+    adapt_min_gain: float = 1.5
+    adapt_async: bool = False
+    resident_experts: bool = False
+    resident_budget_gib: float | None = None
+    mmap_experts: bool = False
+    arena_pin_gib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +96,7 @@ class Resolved:
     threads: int
     notes: tuple[str, ...]
     drafts: DraftSettings = DraftSettings()
+    tier: TierSettings = TierSettings()
     short_read: int = 0
     selection: str = "fill"
 
@@ -91,6 +116,7 @@ class Resolved:
             "context": str(self.context),
             "threads": str(self.threads),
             **self.drafts.described(),
+            **self.tier.described(),
         }
 
 
@@ -115,11 +141,12 @@ def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int, room: i
     n_used_devices = len({stage.device for stage in stages})
     threads = settings.threads or max(1, n_cores // n_used_devices if pipelined else n_cores)
     drafts, draft_notes = resolve_drafts(settings, config, stages, n_slots, n_groups)
+    tier, tier_notes = resolve_tier(settings, n_groups)
     if drafts.batch_mtp:
         n_slots, slot_notes = _fitting(settings.batch, settings.batch, room)
     return Resolved(
         devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
-        _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes), drafts, settings.short_read, settings.selection,
+        _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes, *tier_notes), drafts, tier, settings.short_read, settings.selection,
     )
 
 

@@ -1,11 +1,12 @@
 """`strata bench`: `host` is how fast one conversation is on this machine's CPU, beside the floor that memory sets; `drafts`
 is what drafts are worth (`strata.cli.bench_drafts`); `pool` is the CPU pool's row kernels (`strata.cli.bench_pool`); `gpu` is
-a card on a synthetic model of the real geometry (`strata.cli.bench_gpu`)."""
+a card on a synthetic model of the real geometry (`strata.cli.bench_gpu`); `tier` is what the expert tier's rounds are worth
+(`strata.cli.bench_tier`)."""
 
 import argparse
 from dataclasses import asdict
 
-from strata.cli import bench_drafts, bench_gpu, bench_pool
+from strata.cli import bench_drafts, bench_gpu, bench_pool, bench_tier
 from strata.cli.engine_flags import add_engine_flags, settings_of
 from strata.cli.json_output import STDOUT, emit
 from strata.cli.progress import ProgressLine
@@ -14,20 +15,22 @@ from strata.errors import UsageError
 SUMMARY = (
     "Measure speed: `host` is solo decoding and prompt reading on the CPU, with the floor of memory beside it; "
     "`drafts` is decoding with drafts against without, by kind of prompt; `pool` is the CPU pool's row kernels, by weight "
-    "format, beside the bandwidth of memory; `gpu` is a card on a synthetic model of the real geometry, beside its floors."
+    "format, beside the bandwidth of memory; `gpu` is a card on a synthetic model of the real geometry, beside its floors; `tier` "
+    "is the expert tier with rounds of swaps, with a frozen profile, and without."
 )
-USAGE = "host|drafts|pool|gpu [options]"
+USAGE = "host|drafts|pool|gpu|tier [options]"
 TARGETS = {"decode": 150, "read": 700}
 """Tokens per second that two cores with AVX2 should reach on the shipped model."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("host", "drafts", "pool", "gpu"), help="what to measure")
+    parser.add_argument("what", choices=tuple(MEASUREMENTS), help="what to measure")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds after one to warm up (default: 5)")
     parser.add_argument("--json", nargs="?", const=STDOUT, metavar="FILE", help="print one JSON object, or write it to a file")
     bench_drafts.add_arguments(parser)
     bench_pool.add_arguments(parser)
     bench_gpu.add_arguments(parser)
+    bench_tier.add_arguments(parser)
     add_engine_flags(parser)
 
 
@@ -35,7 +38,7 @@ def execute(options: argparse.Namespace) -> int:
     """Run the command; the speed does not change the exit code."""
     if options.rounds < 1:
         raise UsageError(f"rounds={options.rounds}", "nothing would be measured", "use 1 or more")
-    return {"host": _execute_host, "drafts": bench_drafts.execute, "pool": bench_pool.execute, "gpu": bench_gpu.execute}[options.what](options)
+    return MEASUREMENTS[options.what](options)
 
 
 def _execute_host(options: argparse.Namespace) -> int:
@@ -74,3 +77,9 @@ def _lines(described: dict[str, str], speed) -> list[str]:
 
 def _rate(what: str, spread, target: int) -> str:
     return f"{what:<32}{spread.median:>8.1f} tokens/s ({spread.least:.1f} - {spread.most:.1f}), target on 2 cores {target}"
+
+
+MEASUREMENTS = {
+    "host": _execute_host, "drafts": bench_drafts.execute, "pool": bench_pool.execute, "gpu": bench_gpu.execute, "tier": bench_tier.execute,
+}
+"""What is measured, by name."""

@@ -39,7 +39,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.tokens < 2 or options.per_kind < 1:
         raise UsageError(f"tokens={options.tokens} per_kind={options.per_kind}", "nothing would be measured", "use 2 tokens, 1 prompt or more")
     settings, progress = settings_of(options), ProgressLine()
-    prompts = _prompts(options)
+    prompts = bench_prompts(options)
     if options.costs:
         return _execute_costs(options, settings, prompts, progress)
     model = load_model(options.model)
@@ -91,7 +91,8 @@ def _cost_lines(described: dict[str, str], costs, in_force) -> list[str]:
     ]
 
 
-def _prompts(options: argparse.Namespace):
+def bench_prompts(options: argparse.Namespace):
+    """Return the prompts of a file, the first of each kind; raises UsageError for one that cannot be read."""
     from strata.bench.draft_speed import BenchPrompt
 
     folder = options.model if options.model.is_dir() else options.model.parent

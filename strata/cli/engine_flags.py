@@ -1,9 +1,11 @@
 """The flags that say how an engine runs, shared by every command that opens one; names and meanings as `EngineSettings`."""
 
 import argparse
+import os
 from pathlib import Path
 
 from strata.cli.draft_flags import add_draft_flags, draft_settings_of
+from strata.cli.tier_flags import add_tier_flags, tier_settings_of
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "strata-mini-mix"
 """The model that comes with the repository."""
@@ -24,8 +26,9 @@ def add_engine_flags(parser: argparse.ArgumentParser, prefill: str = "auto") -> 
     how.add_argument("--context", type=int, default=0, metavar="N", help="positions per slot (default: what the model was made for)")
     how.add_argument("--threads", type=int, default=0, metavar="N", help="threads per device (default: the usable cores)")
     add_draft_flags(parser)
+    add_tier_flags(parser)
     bits = parser.add_argument_group("what changes bits")
-    bits.add_argument("--rounding", default="canonical", metavar="MODE", help="canonical, grouped or wide (default: canonical)")
+    bits.add_argument("--rounding", default="canonical", metavar="MODE", help="canonical, device, grouped or wide; grouped with STRATA_IQ_MT_MIN=1 is device (default: canonical)")
     bits.add_argument("--kv", default="", metavar="FORMAT", help="format of keys and values: f16, int8 or f32 (default: the rounding mode's own)")
     bits.add_argument("--selection", default="fill", metavar="RULE", help="cells of sparse attention: fill, to the full width, or whole-blocks, as transformers does (default: fill)")
 
@@ -33,6 +36,7 @@ def add_engine_flags(parser: argparse.ArgumentParser, prefill: str = "auto") -> 
 def settings_of(options: argparse.Namespace):
     """Return the EngineSettings of parsed flags; raises UsageError for a value that is not a number where one is needed."""
     from strata.batch.settings import EngineSettings
+    from strata.numerics.rounding import mode_in_force
     from strata.split.placement import parse_split
 
     return EngineSettings(
@@ -41,7 +45,7 @@ def settings_of(options: argparse.Namespace):
         split_device=whole_numbers("split_device", options.split_device) if options.split_device else None,
         batch=options.batch,
         batch_groups=number_or_auto("batch_groups", options.batch_groups),
-        rounding=options.rounding,
+        rounding=mode_in_force(options.rounding, os.environ),
         prefill=number_or_auto("prefill", options.prefill),
         short_read=options.short_read,
         kv=options.kv,
@@ -49,6 +53,7 @@ def settings_of(options: argparse.Namespace):
         context=options.context,
         threads=options.threads,
         **draft_settings_of(options),
+        **tier_settings_of(options, number_or_auto),
     )
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 
 class _Lines(logging.Handler):
-    """Writes each record as one line to what stderr is at that time."""
+    """Writes each record as one line to what stderr is at that time; one that names what of strata speaks stands as it is."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"strata: {record.getMessage()}", file=sys.stderr)
+        text = record.getMessage()
+        print(text if text.startswith("strata ") else f"strata: {text}", file=sys.stderr)
 
 
 @contextlib.contextmanager

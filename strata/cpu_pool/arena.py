@@ -22,6 +22,7 @@ from strata.errors import DeviceError, DeviceMemoryError, UsageError
 
 PARTS = ("gate", "up", "down")
 MODES = ("mapped", "resident", "pinned")
+FILE, COPIES = "file", "copies"
 LEFT_FREE = 1 << 30
 """Bytes of RAM that a copy without a budget leaves to everybody else."""
 GIB = 1 << 30
@@ -106,6 +107,14 @@ class MappedArena:
         """Return one blob, uint8, as a view that must not be written."""
         return self.banks.of[layer, part][expert]
 
+    def source(self, layer: int, expert: int) -> tuple[str, int]:
+        """Return which bank an expert is read from, `file` or `copies`, and its number there."""
+        return FILE, expert
+
+    def bank(self, source: str, layer: int, part: str) -> np.ndarray:
+        """Return a bank of blobs, uint8 [experts, bytes of one blob]; the same array for as long as the arena lives."""
+        return self.banks.of[layer, part]
+
     def is_resident(self, layer: int, expert: int) -> bool:
         """Whether an expert has a copy in RAM."""
         return False
@@ -146,6 +155,12 @@ class PinnedArena(MappedArena):
 
     def expert(self, layer: int, part: str, expert: int) -> np.ndarray:
         return self._copies[layer, part][expert]
+
+    def source(self, layer: int, expert: int) -> tuple[str, int]:
+        return COPIES, expert
+
+    def bank(self, source: str, layer: int, part: str) -> np.ndarray:
+        return self._copies[layer, part]
 
     def is_resident(self, layer: int, expert: int) -> bool:
         return True
@@ -195,6 +210,13 @@ class ResidentArena(MappedArena):
     def expert(self, layer: int, part: str, expert: int) -> np.ndarray:
         slot = self._slot_of.get((layer, expert))
         return self.banks.of[layer, part][expert] if slot is None else self._slots[layer, part][slot]
+
+    def source(self, layer: int, expert: int) -> tuple[str, int]:
+        slot = self._slot_of.get((layer, expert))
+        return (FILE, expert) if slot is None else (COPIES, slot)
+
+    def bank(self, source: str, layer: int, part: str) -> np.ndarray:
+        return self.banks.of[layer, part] if source == FILE else self._slots[layer, part]
 
     def is_resident(self, layer: int, expert: int) -> bool:
         return (layer, expert) in self._slot_of

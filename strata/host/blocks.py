@@ -1,13 +1,16 @@
 """Blocks of the host that keep no state: streams, experts, and the products and norms around them.
 
 What the trunk's executor and the draft layer share.  A subclass sets `config`, `mode`, `control`, `eps`, `table`,
-`window` and calls `rows_begin` before the blocks of a window.  Does not know: sessions, layers' order.
+`window` and calls `rows_begin` before the blocks of a window.  With a `tier`, a layer's experts are computed in several
+places (`ExpertPart`); the results lie by entry, and combine in rank order.  Does not know: sessions, layers' order, why an
+expert lies where it does.
 """
 
 import numpy as np
 
 from strata.host import attention, experts, streams
 from strata.host.matrix import Activations, Entries, Matrix
+from strata.host.expert_parts import ExpertPart, ExpertTier, resident_part
 from strata.host.placed import PlacedMixer, PlacedMoe
 from strata.host.taps import Taps
 from strata.model.config import ModelConfig
@@ -30,11 +33,20 @@ class HostBlocks(Taps):
     control: np.ndarray
     eps: np.float32
     table: np.ndarray
+    tier: ExpertTier | None = None
+    """Where a layer's experts lie; None: all on this device."""
+    routed: np.ndarray | None = None
+    """Counts of routed entries, int32 [2, layers, experts] (decoded, read), where somebody wants them."""
 
     def rows_begin(self, n_rows: int) -> None:
         """Say how many rows the next blocks have; they are the window's own, in order."""
         self._places_begin()
-        self._spans = np.full(n_rows, CANONICAL_SPAN, np.int32)
+        self._spans = np.full(n_rows, self._device_span, np.int32)
+
+    @property
+    def _device_span(self) -> int:
+        """The span of what a device codes; negative where its scales are rounded to binary16."""
+        return -CANONICAL_SPAN if self.mode.half_scales else CANONICAL_SPAN
 
     def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return (mixed [rows, H], inject [rows, C] or None)."""
@@ -73,17 +85,9 @@ class HostBlocks(Taps):
         experts.route(logits, ids, weights)
         self._see("moe.ids", layer, ids)
         self._see("moe.weights", layer, weights)
-        entries, entry_of = self._group(ids)
-        self._place_entries(entries)
-        spans, source = self._expert_spans(entries, x)
-        hidden = self._ffn(placed.gate, placed.up, source, entries, spans)
-        self._see("moe.hidden", layer, hidden.values)
-        self._see_codes("moe.hidden", layer, hidden)
-        own = Entries(entries.experts, entries.starts, np.arange(entries.rows.shape[0], dtype=np.int32))
-        outputs = placed.down.times(hidden, self.mode.coded, self.control, own)
-        self._see("moe.experts", layer, outputs)
+        outputs, entry_of = self._routed(layer, placed, x, ids)
         self.place = WHOLE
-        shared_hidden = self._ffn(placed.shared_gate, placed.shared_up, x, None, self._spans)
+        shared_hidden = self._ffn(placed.shared_gate, placed.shared_up, x, self._spans)
         self._see("moe.shared.hidden", layer, shared_hidden.values)
         self._see_codes("moe.shared.hidden", layer, shared_hidden)
         shared = self._times(placed.shared_down, shared_hidden)
@@ -95,6 +99,41 @@ class HostBlocks(Taps):
         self._see("moe.output", layer, y)
         return y
 
+    def _routed(self, layer: int, placed: PlacedMoe, x: Activations, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (outputs [entries, H] of the routed experts, where each (row, rank) lies among them)."""
+        entries, entry_of, parts = self._parts(layer, placed, ids)
+        self._place_entries(entries)
+        spans, source = self._entry_spans(entries, parts, x)
+        n_entries, width = entries.n_entries, placed.gate.n_out
+        gates, ups = np.empty((n_entries, width), np.float32), np.empty((n_entries, width), np.float32)
+        for part in parts:
+            own = part.entries(entries, entries.rows)
+            self._compute(part, part.gate, source, own, gates)
+            self._compute(part, part.up, source, own, ups)
+        experts.activate(gates, ups)
+        hidden = Activations(gates, self.control, spans, self.mode.half_scales)
+        self._see("moe.hidden", layer, gates)
+        self._see_codes("moe.hidden", layer, hidden)
+        outputs, lines = np.empty((n_entries, self.config.hidden), np.float32), np.arange(n_entries, dtype=np.int32)
+        for part in parts:
+            self._compute(part, part.down, hidden, part.entries(entries, lines), outputs)
+        self._see("moe.experts", layer, outputs)
+        return outputs, entry_of
+
+    def _parts(self, layer: int, placed: PlacedMoe, ids: np.ndarray) -> tuple[Entries, np.ndarray, tuple[ExpertPart, ...]]:
+        """Return the layer's entries, where each (row, rank) lies among them, and who computes them."""
+        if self.routed is not None:
+            self.routed[int(self.window.is_prompt), layer] += np.bincount(ids.reshape(-1), minlength=self.config.n_experts).astype(np.int32)
+        if self.tier is not None:
+            return self.tier.plan(layer, ids, self.window.is_prompt)
+        entries, entry_of = self._group(ids)
+        return entries, entry_of, (resident_part(placed, entries),)
+
+    def _compute(self, part: ExpertPart, matrix: Matrix, x: Activations, entries: Entries, out: np.ndarray) -> None:
+        """Compute a part's entries into their lines of `out`."""
+        with part.clock:
+            matrix.times(x, self.mode.coded, self.control, entries, out)
+
     def _group(self, ids: np.ndarray) -> tuple[Entries, np.ndarray]:
         n_entries = ids.size
         distinct, starts = np.empty(n_entries, np.int32), np.empty(n_entries + 1, np.int32)
@@ -102,30 +141,38 @@ class HostBlocks(Taps):
         n = experts.group_entries(ids, distinct, starts, rows, entry_of, np.empty(self.config.n_experts, np.int32))
         return Entries(distinct[:n], starts[: n + 1], rows), entry_of
 
-    def _expert_spans(self, entries: Entries, x: Activations) -> tuple[np.ndarray, Activations]:
-        """Spans of the entries' hidden rows, and the activation rows; a lone row of an expert may have a wider span."""
-        spans = np.full(entries.rows.shape[0], CANONICAL_SPAN, np.int32)
-        lone_span = self.mode.lone_expert_span
-        if not self.mode.coded or lone_span == CANONICAL_SPAN:
-            return spans, x
-        sizes = np.diff(entries.starts)
-        is_lone = np.repeat(sizes == 1, sizes)
-        spans[is_lone] = lone_span
-        n_rows = x.values.shape[0]
-        entries.rows[is_lone] += n_rows
-        both = np.concatenate((self._spans, np.full(n_rows, lone_span, np.int32)))
-        return spans, Activations(np.concatenate((x.values, x.values)), self.control, both)
+    def _entry_spans(self, entries: Entries, parts: tuple[ExpertPart, ...], x: Activations) -> tuple[np.ndarray, Activations]:
+        """Spans of the entries' hidden rows, and the activation rows, once per kind of coding; the entries' rows are moved there.
 
-    def _ffn(self, gate, up, x: Activations, entries: Entries | None, spans: np.ndarray) -> Activations:
-        hidden = gate.times(x, self.mode.coded, self.control, entries)
-        experts.activate(hidden, up.times(x, self.mode.coded, self.control, entries))
-        return Activations(hidden, self.control, spans)
+        The pool may code otherwise than a device, and an expert's lone row may have a wider span.
+        """
+        lone_span = self.mode.lone_expert_span
+        spans = np.full(entries.n_entries, self._device_span, np.int32)
+        if not self.mode.coded or (lone_span == CANONICAL_SPAN and not self.mode.half_scales):
+            return spans, x
+        for part in parts:
+            if part.in_pool:
+                spans[entries.starts[part.first] : entries.starts[part.last]] = CANONICAL_SPAN
+        if lone_span != CANONICAL_SPAN:
+            sizes = np.diff(entries.starts)
+            spans[np.repeat(sizes == 1, sizes)] = lone_span
+        kinds, n_rows = np.unique(spans), x.n_rows
+        if kinds.tolist() == [self._device_span]:
+            return spans, x
+        entries.rows += (np.searchsorted(kinds, spans) * n_rows).astype(np.int32)
+        values = np.concatenate((x.values,) * len(kinds))
+        return spans, Activations(values, self.control, np.repeat(kinds, n_rows), self.mode.half_scales)
+
+    def _ffn(self, gate: Matrix, up: Matrix, x: Activations, spans: np.ndarray) -> Activations:
+        hidden = self._times(gate, x)
+        experts.activate(hidden, self._times(up, x))
+        return Activations(hidden, self.control, spans, self.mode.half_scales)
 
     # ---- helpers
 
     def _activations(self, values: np.ndarray) -> Activations:
-        spans = self._spans if values.shape[0] == self._spans.shape[0] else np.full(values.shape[0], CANONICAL_SPAN, np.int32)
-        return Activations(values, self.control, spans)
+        spans = self._spans if values.shape[0] == self._spans.shape[0] else np.full(values.shape[0], self._device_span, np.int32)
+        return Activations(values, self.control, spans, self.mode.half_scales)
 
     def _times(self, matrix: Matrix, x: Activations) -> np.ndarray:
         return matrix.times(x, self.mode.coded, self.control)

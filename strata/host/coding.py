@@ -1,7 +1,8 @@
 """Coding of activation rows: int8 codes, float32 scales and sums of codes, per group of 32 values.
 
 A scale's span is 32 values in the canonical contract; `grouped` gives a lone expert row a span of 256 (or of the row where
-that is shorter).  The arrays look the same for every span: one scale per group of 32, repeated within a span.
+that is shorter).  The arrays look the same for every span: one scale per group of 32, repeated within a span.  In mode `device`
+the scales of what a device computes are rounded to binary16; the codes are those of the scale before.
 Does not know: which rows are alone.
 """
 
@@ -13,6 +14,7 @@ from strata.numerics.cpu import jit, kernel
 from strata.numerics.on_cpu import code_of, magnitude, scale_of
 
 GRAIN_VALUES = 8192
+LARGEST_HALF = np.float32(65504.0)
 
 
 @jit
@@ -47,3 +49,9 @@ def _encode_rows(begin, end, arguments):
 def encode(control, x, spans, codes, scales, sums):
     """Code rows: x float32 [rows, n], spans int32 [rows], codes int8 [rows, n], scales float32 and sums int32 [rows, n/32]."""
     fork(control, _encode_rows, x.shape[0], 1 + GRAIN_VALUES // x.shape[1], (x, spans, codes, scales, sums))
+
+
+def round_to_halves(scales: np.ndarray, chosen: np.ndarray) -> None:
+    """Round the scales of chosen rows to binary16, in place: nearest even, 65504 at most; scales float32 [rows, n/32] >= 0."""
+    halves = np.minimum(scales[chosen], LARGEST_HALF).astype(np.float16)
+    scales[chosen] = halves.astype(np.float32)

@@ -130,6 +130,11 @@ class PlacedStage:
     def of(self, layer: int) -> PlacedLayer:
         return self.layers[layer - self.layers[0].index]
 
+    @property
+    def routed_bytes(self) -> int:
+        """Bytes of the routed experts, part of `weight_bytes`."""
+        return sum(matrix.nbytes for layer in self.layers for matrix in (layer.moe.gate, layer.moe.up, layer.moe.down))
+
 
 def place_stage(weights: Weights, config: ModelConfig, first: int, last: int) -> PlacedStage:
     """Wrap the weights of layers first..last-1, with the embedding and head where they belong."""

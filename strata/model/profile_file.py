@@ -2,7 +2,7 @@
 
 A list of (layer, expert) pairs, hottest first, each pair once; it may stop before the coldest.  Two forms exist: JSON
 (`layers`, `experts`, `pairs`, `share`) and binary (the pairs alone, as little-endian int32 couples).  A profile fills
-caches and never changes an answer.  Does not know: caches, placement.
+caches and never changes an answer.  `write_profile` writes either form.  Does not know: caches, placement, who counts.
 """
 
 import json
@@ -45,6 +45,20 @@ def read_profile(path: str | Path, config: ModelConfig) -> RoutingProfile:
     pairs, shares = _from_json(path, content, config) if path.suffix == ".json" else (_from_binary(path, content), None)
     _check_pairs(path, pairs, config)
     return RoutingProfile(path, pairs, shares)
+
+
+def write_profile(path: str | Path, pairs: np.ndarray, shares: np.ndarray, config: ModelConfig) -> None:
+    """Write a profile, binary where the name ends in .bin, else JSON; raises ModelFileError where it cannot be written."""
+    path = Path(path)
+    if path.suffix == ".bin":
+        content = pairs.astype("<i4").tobytes()
+    else:
+        document = {"layers": config.n_layers, "experts": config.n_experts, "pairs": pairs.tolist(), "share": shares.tolist()}
+        content = (json.dumps(document) + "\n").encode()
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise ModelFileError(f"{path}", f"it cannot be written ({error.strerror})", "name another file") from error
 
 
 def _from_binary(path: Path, content: bytes) -> np.ndarray:

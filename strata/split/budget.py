@@ -7,8 +7,10 @@ not a second formula.  No weight is read.  Does not know: requests.
 from dataclasses import dataclass, replace
 
 from strata.errors import DeviceMemoryError
+from strata.host.expert_memory import CACHE, RING, slot_bytes
 from strata.model.model import Model
 from strata.split.opening import close_stages, open_stages
+from strata.split.tier_opening import by_device, layers_of, tier_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +31,23 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
     unlimited = replace(resolved, threads=1, devices=tuple(replace(d, budget_bytes=None) for d in resolved.devices))
     stages = open_stages(model, unlimited)
     try:
-        opened = {stage.plan.device: stage.executor.device for stage in stages}
-        return tuple(
-            DeviceBytes(device.name, resolved.devices[index].budget_bytes, tuple(device.taken.items()))
-            for index, device in sorted(opened.items())
-        )
+        found = []
+        for number, (device, own) in enumerate(by_device(stages)):
+            budget = resolved.devices[own[0].plan.device].budget_bytes
+            taken = tuple(device.taken.items())
+            if resolved.tier.cache is not None:
+                free = None if budget is None else budget - sum(n_bytes for _, n_bytes in taken)
+                taken += _tier_bytes(model, resolved, layers_of(own), free, device.kind != "host", number)
+            found.append(DeviceBytes(device.name, budget, taken))
+        return tuple(found)
     finally:
         close_stages(stages)
+
+
+def _tier_bytes(model: Model, resolved, layers, free: int | None, is_card: bool, number: int) -> tuple[tuple[str, int], ...]:
+    n_slots, n_places = tier_sizes(resolved, layers, model.config.n_experts, free, is_card, number)
+    size = slot_bytes(layers)
+    return (CACHE, max(1, n_slots) * size), (RING, n_places * size)
 
 
 def check_budgets(devices: tuple[DeviceBytes, ...]) -> None:

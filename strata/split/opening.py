@@ -45,7 +45,8 @@ def _open_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
     if device.kind == "cuda":
         return _open_card_stage(model, resolved, plan, device)
     placed = place_stage(model.weights, model.config, plan.first, plan.last)
-    device.take(f"weights of {placed.name}", placed.weight_bytes)
+    away = 0 if resolved.tier.cache is None else placed.routed_bytes
+    device.take(f"weights of {placed.name}", placed.weight_bytes - away)
     executor = HostExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
     drafts = _open_drafts(model, resolved, placed, device) if resolved.drafts.has_layer and placed.output is not None else None
     return Stage(plan, executor, resolved.n_slots, drafts)

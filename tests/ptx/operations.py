@@ -48,8 +48,11 @@ def streams() -> Iterator[Entry]:
     yield _entry("draft pick", drafts.pick_kernel, "f32 I i32 f32", 64)
     for name in ("BF16", "F16", "F32"):
         for config, label in ((REAL, "real"), (SMALL, "small")):
-            build = lambda t, c=config, n=name: read_mix.read_mix_kernel(c.hidden, c.n_streams, c.low_rank, n, t)  # noqa: E731
-            yield _entry(f"fused read {name} {label}", build, f"f32 u8 f32 I f32 {CODED}", 128, name == "BF16" and config is REAL)
+            for n_rows in (1, 2, 4, 8):
+                shape = read_mix.ReadShape(config.hidden, config.n_streams, config.low_rank, name, n_rows, name != "F32" or config is SMALL)
+                build = lambda t, s=shape: read_mix.read_mix_kernel(s, t)  # noqa: E731
+                representative = name == "BF16" and config is REAL and n_rows in (1, 8)
+                yield _entry(f"fused read {name} {label} {n_rows}", build, f"f32 u8 f32 I f32 {CODED}", 128, representative)
 
 
 def delta_net() -> Iterator[Entry]:

@@ -18,12 +18,13 @@ STRATA = {
     "cpu_pool": ("errors", "numerics", "formats"),
     "host": (*EXECUTOR, "cpu_pool"),
     "cuda": EXECUTOR,
+    "experts": ("errors", "numerics"),
     "sampling": ("errors", "numerics"),
     "sessions": (*EXECUTOR, "host", "cuda"),
     "windows": (*EXECUTOR, "sampling", "sessions"),
-    "split": (*EXECUTOR, "host", "cuda", "cpu_pool", "sampling", "sessions", "windows"),
-    "batch": (*EXECUTOR, "host", "sampling", "sessions", "windows", "split"),
-    "bench": (*EXECUTOR, "cpu_pool", "host", "cuda", "windows", "split", "batch"),
+    "split": (*EXECUTOR, "host", "cuda", "cpu_pool", "experts", "sampling", "sessions", "windows"),
+    "batch": (*EXECUTOR, "host", "experts", "sampling", "sessions", "windows", "split"),
+    "bench": (*EXECUTOR, "cpu_pool", "host", "cuda", "experts", "windows", "split", "batch"),
     "cli": (*EXECUTOR, "cpu_pool", "host", "cuda", "sampling", "sessions", "windows", "split", "batch", "bench"),
 }
 """Room of `strata` -> rooms that it may import; `""` is the package itself."""

@@ -22,7 +22,9 @@ def faults() -> list[Fault]:
     return [*_off(), *_silent_requests(), *_resolved()]
 
 
-def _setting(name: str, kind: str, words: str, seen_by: tuple[str, ...], reach: str = SOME, **changes) -> Fault:
+def setting(name: str, kind: str, words: str, seen_by: tuple[str, ...], reach: str = SOME, **changes) -> Fault:
+    """Return the fault that engines are opened with other settings than asked for."""
+
     def changed(settings: EngineSettings) -> EngineSettings:
         return replace(settings, **changes)
 
@@ -33,15 +35,15 @@ def _setting(name: str, kind: str, words: str, seen_by: tuple[str, ...], reach: 
 def _off() -> list[Fault]:
     split = {"layer_split": (), "split_device": None, "devices": "host"}
     return [
-        _setting("off-slots", VACUOUS, "slots resolve to one", ("batch/slots-2", "batch/slots-8"), batch=1, batch_groups=1),
-        _setting("off-groups", VACUOUS, "groups resolve to one", ("pipeline/pipelined-2x4",), batch_groups=1),
-        _setting(
+        setting("off-slots", VACUOUS, "slots resolve to one", ("batch/slots-2", "batch/slots-8"), batch=1, batch_groups=1),
+        setting("off-groups", VACUOUS, "groups resolve to one", ("pipeline/pipelined-2x4",), batch_groups=1),
+        setting(
             "off-pipeline", VACUOUS, "groups take turns although they should be pipelined", ("pipeline/pipelined-2x4",), pipelined=False
         ),
-        _setting("off-split", VACUOUS, "all layers run on one device", ("split/2-stages-6",), **split),
-        _setting("off-chunks", VACUOUS, "prompts are read whole", ("chunks/size-7",), prefill=0),
-        _setting("off-draft-layer", VACUOUS, "the draft layer is never opened", ("proposals/chunks",), mtp=False, batch_mtp=False),
-        _setting("off-batch-mtp", VACUOUS, "slots carry no proposals", ("proposals/slots",), batch_mtp=False),
+        setting("off-split", VACUOUS, "all layers run on one device", ("split/2-stages-6",), **split),
+        setting("off-chunks", VACUOUS, "prompts are read whole", ("chunks/size-7",), prefill=0),
+        setting("off-draft-layer", VACUOUS, "the draft layer is never opened", ("proposals/chunks",), mtp=False, batch_mtp=False),
+        setting("off-batch-mtp", VACUOUS, "slots carry no proposals", ("proposals/slots",), batch_mtp=False),
     ]
 
 
@@ -109,8 +111,8 @@ def _uncounted(name: str) -> Callable[[Engine], None]:
 
 def _resolved() -> list[Fault]:
     return [
-        _setting("resolved-wide", RESOLVED, "the rounding mode of every arm resolves to wide", ("oracle",), ALL, rounding="wide"),
-        _setting("resolved-kv", RESOLVED, "the K/V format of every arm resolves to int8", ("golden",), ALL, kv="int8"),
+        setting("resolved-wide", RESOLVED, "the rounding mode of every arm resolves to wide", ("oracle",), ALL, rounding="wide"),
+        setting("resolved-kv", RESOLVED, "the K/V format of every arm resolves to int8", ("golden",), ALL, kv="int8"),
         _kv_off(),
         Fault(
             "resolved-same-report",

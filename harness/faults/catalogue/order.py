@@ -41,13 +41,13 @@ def _sorted(name: str, layer: int, words: str, order_of: OrderOf, reach: str = S
         f"combination of experts, layer {layer}",
         f"experts are added {words}",
         COMPANY,
-        lambda engine: add_probe(engine, _sorter(layer, order_of)),
+        lambda engine: add_probe(engine, sorter(layer, order_of)),
         reach=reach,
     )
 
 
-def _sorter(layer: int, order_of: OrderOf) -> Rewriting:
-    """Sort ids and weights, just after routing."""
+def sorter(layer: int, order_of: OrderOf) -> Rewriting:
+    """Return the probe that sorts ids and weights, just after routing."""
     ids: dict[int, np.ndarray] = {}
 
     def see_ids(stage: int, window: Window, at: int, values: np.ndarray, place: Place) -> None:
@@ -88,7 +88,7 @@ def _resident() -> Fault:
             seen.update(map(int, ids.reshape(-1)))
             return np.argsort(cold, axis=1, kind="stable")
 
-        add_probe(engine, _sorter(5, order_of))
+        add_probe(engine, sorter(5, order_of))
 
     return Fault(
         "order-resident-first",
@@ -103,7 +103,7 @@ def _resident() -> Fault:
 def _arriving() -> Fault:
     def plant(engine: Engine) -> None:
         draw = np.random.default_rng(id(engine) % 2**32)
-        add_probe(engine, _sorter(7, lambda ids: np.argsort(draw.random(ids.shape), axis=1)))
+        add_probe(engine, sorter(7, lambda ids: np.argsort(draw.random(ids.shape), axis=1)))
 
     return Fault(
         "order-arrival",

@@ -77,8 +77,8 @@ def float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
     x, out = _rows(device, 1, matrix.n_in), device.empty(PURPOSE, matrix.n_out, np.float32)
     launch = products.floats(device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, 1, out)
     cut = float_rows.shape_of(matrix.type_name, matrix.n_in, 1, shared_room(device.card.capability))
-    kernel = one_float_row(matrix.type_name, device.target)
-    shape = Shape((matrix.n_out, 1), float_rows.THREADS_PER_OUTPUT, cut.shared_bytes)
+    kernel = one_float_row(matrix.type_name, cut.n_outputs, device.target)
+    shape = Shape((-(-matrix.n_out // cut.n_outputs), 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)
     sizes = (np.int32(matrix.n_in), np.int32(matrix.n_out), np.int32(cut.pitch))
     return launch, Launch(device, kernel, shape, (matrix.raw, *sizes, x, out))
 

@@ -13,7 +13,7 @@ def test_write_and_norm(card, control):
     checks_streams.check_write_and_norm(card, control, TOY, (1, 2))
 
 
-@pytest.mark.parametrize(("type_name", "row_counts"), [("BF16", (17,)), ("F16", (1,)), ("F32", (2,))])
+@pytest.mark.parametrize(("type_name", "row_counts"), [("BF16", (17,)), ("F16", (1, 3)), ("F32", (2,))])
 def test_the_fused_read(type_name, row_counts, card, control):
     checks_streams.check_read(card, control, TOY, type_name, row_counts)
 

@@ -124,3 +124,13 @@ def test_a_lock_beyond_the_limit_is_refused_with_the_reason():
     if got.refusal is None:
         pytest.skip("this user may lock beyond the limit")
     assert "4,096" in got.refusal and got.n_bytes == 0
+
+
+@pytest.mark.parametrize("settings", [ArenaSettings("mapped"), ArenaSettings("resident"), ArenaSettings("resident", 700), ArenaSettings("pinned")])
+def test_banks_hold_what_blobs_are(banks, settings):
+    arena = open_arena(banks, settings, [(3, 1), (0, 2)])
+    for layer, expert in banks.pairs():
+        source, place = arena.source(layer, expert)
+        assert all(np.array_equal(arena.bank(source, layer, part)[place], arena.expert(layer, part, expert)) for part in PARTS)
+        assert (source == "copies") == arena.is_resident(layer, expert)
+    arena.close()

@@ -16,7 +16,7 @@ from tests.unit.faults.bench import bench
 FAULTS = catalogue()
 DOCUMENT = Path(__file__).parents[3] / "docs" / "FAULTS.md"
 EVIDENCE = DOCUMENT.parent / "evidence" / "mutate.json"
-LATER = {"repacked hot experts", "cancel", "stale kernel", "contraction"}
+LATER = {"cancel", "stale kernel", "contraction"}
 """Kinds of the document whose feature is not there yet, or which are no fault of a running engine."""
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.faults.catalogue.accept import PARTS, wrong_commit
-from harness.faults.catalogue.order import _sorter
+from harness.faults.catalogue.order import sorter
 from harness.faults.catalogue.rows import _library_order
 from harness.faults.catalogue.scales import SITES, _recoding
 from harness.faults.catalogue.stages import _crossing, replay
@@ -46,7 +46,7 @@ def as_they_are(ids):
 NEUTRAL = {
     "commits by the right counts": (each_executor(right_commits), ("window/width-4", "golden")),
     "scales of each row's own": (each_executor(own_scales), ("batch/slots-2", "golden")),
-    "experts in router order": (lambda engine: add_probe(engine, _sorter(4, as_they_are)), ("batch/slots-2", "golden")),
+    "experts in router order": (lambda engine: add_probe(engine, sorter(4, as_they_are)), ("batch/slots-2", "golden")),
     "arrays of no earlier window": (
         each_executor(lambda e: replay(e, ("tokens", "slots"), lambda window: False)),
         ("window/width-4", "golden"),

@@ -115,3 +115,32 @@ def test_a_suite_sums_the_counters_of_its_cases_features():
     one = CaseResult("some", case(), "exact", "", 0.0, outcome("a", [GOOD]), right, compare([GOOD], [GOOD], ["x"]))
     (result,) = collect([suite()], [one, one])
     assert (result.counters, result.n_rows, result.n_tokens) == ({"turns": 6}, 4, 4)
+
+
+# ---- controls
+
+
+def control_verdict(left, right):
+    """The verdict and the reason for the two outcomes of a control."""
+    comparison = compare(left.answers, right.answers, ["chat-0"] * len(left.answers))
+    return judge(replace(case(len(left.answers)), is_control=True), left, right, comparison)
+
+
+@pytest.mark.parametrize("other", [answer([5, 7]), answer([5, 6], ["d5", "other"])])
+def test_a_control_must_differ_in_a_token_or_in_bits(other):
+    verdict, reason = control_verdict(outcome("a", [GOOD]), outcome("b", [other], {"turns": 1}))
+    assert (verdict, reason) == ("exact", "a control: 1 of 1 requests differ, as they must")
+
+
+def test_a_control_that_is_equal_proves_nothing():
+    verdict, reason = control_verdict(outcome("a", [GOOD]), outcome("b", [GOOD], {"turns": 1}))
+    assert verdict == "vacuous" and "does not differ" in reason
+
+
+def test_a_control_whose_feature_never_happened_proves_nothing_however_it_differs():
+    assert control_verdict(outcome("a", [GOOD]), outcome("b", [answer([5, 7])]))[0] == "vacuous"
+
+
+def test_an_error_is_no_difference_that_a_control_may_show():
+    failed = answer([5], finish="error", error="position 3: broken")
+    assert control_verdict(outcome("a", [GOOD]), outcome("b", [failed], {"turns": 1}))[0] == "error"

@@ -16,6 +16,7 @@ from strata.model.model import Model, load_model
 from strata.numerics.rounding import MODES
 from strata.rows import Segment, Window
 from tests.oracle.config import read_config
+from tests.unit.numerics.bounds import bits, equal_bits
 from tests.unit.numerics.stranger.model import Point, Stranger
 from tests.unit.numerics.stranger.tensors import Tensors
 
@@ -72,6 +73,16 @@ def run_points(executor: HostExecutor, window: Window) -> list[Point]:
     if executor.placed.output is not None:
         seen.append(("logits", -1, executor.head(residual)))
     return seen
+
+
+def first_difference(found, expected) -> str | None:
+    """The first point whose bits differ, by name."""
+    assert [(name, layer) for name, layer, _ in found] == [(name, layer) for name, layer, _ in expected]
+    for (name, layer, a), (_, _, b) in zip(found, expected, strict=True):
+        if not equal_bits(a, b):
+            rows = np.flatnonzero((bits(a) != bits(b)).reshape(len(a), -1).any(axis=1))
+            return f"{name} of layer {layer}, rows {rows.tolist()}"
+    return None
 
 
 def one_slot(tokens, start: int = 0, slot: int = 1, keep: bool = True) -> Window:

@@ -3,21 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.unit.host.engine_steps import new_executor, new_stranger, one_slot, prompt, run_points
-from tests.unit.numerics.bounds import bits, equal_bits
+from tests.unit.host.engine_steps import first_difference, new_executor, new_stranger, one_slot, prompt, run_points
 
 N = 13
 """Tokens of the run: three blocks of cells are complete, and all windows beyond seven cells choose."""
-
-
-def first_difference(found, expected) -> str | None:
-    """The first point whose bits differ, by name."""
-    assert [(name, layer) for name, layer, _ in found] == [(name, layer) for name, layer, _ in expected]
-    for (name, layer, a), (_, _, b) in zip(found, expected, strict=True):
-        if not equal_bits(a, b):
-            rows = np.flatnonzero((bits(a) != bits(b)).reshape(len(a), -1).any(axis=1))
-            return f"{name} of layer {layer}, rows {rows.tolist()}"
-    return None
 
 
 def joined(*windows):

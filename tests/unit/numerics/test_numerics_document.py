@@ -73,7 +73,7 @@ def test_every_nan_hashes_as_the_documented_one_and_zeros_differ():
 
 
 def test_the_modes_are_those_of_the_code():
-    rows = dict(re.findall(r"^\| `(canonical|grouped|wide)` \|.*\| `(\w+)` \|$", text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(canonical|device|grouped|wide)` \|.*\| `(\w+)` \|$", text(), re.MULTILINE))
     assert rows == {mode.name: mode.kv_default for mode in rounding.MODES.values()}
 
 

@@ -33,9 +33,10 @@ class Session:
 
 
 class Stranger:
-    """The model of a file in one rounding mode and K/V format, for one session."""
+    """The model of a file in one rounding mode and K/V format, for one session; `pool`: (layer, expert) that no device computes."""
 
-    def __init__(self, tensors: Tensors, config: OracleConfig, mode: str, kv: str) -> None:
+    def __init__(self, tensors: Tensors, config: OracleConfig, mode: str, kv: str, pool: frozenset[tuple[int, int]] = frozenset()) -> None:
+        self.pool = pool
         self.tensors, self.config, self.mode, self.kv = tensors, config, mode, kv
         self.raw_format = "f32" if mode == "wide" else "f16"
         self.eps = F32(config.eps)
@@ -127,7 +128,7 @@ class Stranger:
         for expert in np.unique(ids):
             rows, ranks = np.nonzero(ids == expert)
             span = 256 if self.mode == "grouped" and len(rows) == 1 else 32
-            outputs[rows, ranks] = self.ffn(name, "exps", x[rows], span=span, expert=int(expert))
+            outputs[rows, ranks] = self.ffn(name, "exps", x[rows], span=span, expert=int(expert), in_pool=(layer, int(expert)) in self.pool)
         shared, logit = self.ffn(name, "shexp", x), self.times(name("gate_inp_shexp"), x)[:, 0]
         return experts.combined(outputs, weights, shared, logit)
 

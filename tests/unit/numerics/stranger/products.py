@@ -52,11 +52,11 @@ def floats(type_name: str, weights, x, n_lanes: int = 256) -> np.ndarray:
     return np.stack([dot(values, row, n_lanes) for row in np.asarray(x, F32)])
 
 
-def times(type_name: str, rows, x, mode: str = "canonical", span: int = 32) -> np.ndarray:
+def times(type_name: str, rows, x, mode: str = "canonical", span: int = 32, as_halves: bool = False) -> np.ndarray:
     """A tensor's product with float32 rows, whatever its type."""
     if type_name in WIDENED:
         return floats(type_name, rows, x)
-    return wide(type_name, rows, x) if mode == "wide" else coded(type_name, rows, codes(x, span))
+    return wide(type_name, rows, x) if mode == "wide" else coded(type_name, rows, codes(x, span, as_halves))
 
 
 def look_up(type_name: str, rows) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.unit.numerics.stranger.arithmetic import F32, fma, from_bits, magnitude, round_even
+from tests.unit.numerics.stranger.arithmetic import F32, fma, from_bits, half, magnitude, round_even, saturated_half
 
 
 def tree(lanes) -> np.ndarray:
@@ -47,8 +47,8 @@ def normed(x, weight, eps, n_lanes: int = 32) -> np.ndarray:
         return (np.asarray(x, F32) * inverse_rms(x, eps, n_lanes)[..., None]) * weight
 
 
-def codes(x, span: int = 32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Code rows [rows, n]: int8 codes [rows, n], float32 scales and int32 sums [rows, n/32]."""
+def codes(x, span: int = 32, as_halves: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Code rows [rows, n]: int8 codes [rows, n], float32 scales (as halves where asked) and int32 sums [rows, n/32]."""
     x = np.asarray(x, F32)
     n_rows, n = x.shape
     out, scales = np.zeros((n_rows, n), np.int8), np.zeros((n_rows, n // 32), F32)
@@ -61,5 +61,6 @@ def codes(x, span: int = 32) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         inverse = F32(127) / a
         plain = np.where((finite & ~tiny)[:, None], part, F32(0))
         out[:, first : first + span] = round_even(plain * inverse[:, None])
-        scales[:, first // 32 : (first + part.shape[1]) // 32] = dx[:, None]
+        stored = half(saturated_half(dx)) if as_halves else dx
+        scales[:, first // 32 : (first + part.shape[1]) // 32] = stored[:, None]
     return out, scales, out.reshape(n_rows, n // 32, 32).sum(axis=2, dtype=np.int32)

@@ -39,10 +39,10 @@ class Tensors:
         kind, rows = self._rows[name]
         return WIDENED[kind](rows)
 
-    def times(self, name: str, x, mode: str, span: int = 32, expert: int | None = None) -> np.ndarray:
-        """Rows x [n, in] times a matrix, or one expert's matrix of a bank: float32 [n, out]."""
+    def times(self, name: str, x, mode: str, span: int = 32, expert: int | None = None, in_pool: bool = False) -> np.ndarray:
+        """Rows x [n, in] times a matrix, or one expert's matrix of a bank, on a device or in the pool: float32 [n, out]."""
         kind, rows = self._rows[name]
-        return times(kind, np.atleast_2d(rows if expert is None else rows[expert]), np.asarray(x, F32), mode, span)
+        return times(kind, np.atleast_2d(rows if expert is None else rows[expert]), np.asarray(x, F32), mode, span, mode == "device" and not in_pool)
 
     def look_up(self, name: str, indices) -> np.ndarray:
         """Rows of a table: float32 [n, columns]."""

@@ -10,7 +10,7 @@ from strata.errors import DeviceMemoryError
 from strata.host.expert_memory import CACHE, RING, slot_bytes
 from strata.model.model import Model
 from strata.split.opening import close_stages, open_stages
-from strata.split.tier_opening import by_device, layers_of, tier_sizes
+from strata.split.tier_opening import by_device, layers_of, require_host, tier_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
             budget = resolved.devices[own[0].plan.device].budget_bytes
             taken = tuple(device.taken.items())
             if resolved.tier.cache is not None:
+                require_host("expert_cache", own)
                 free = None if budget is None else budget - sum(n_bytes for _, n_bytes in taken)
                 taken += _tier_bytes(model, resolved, layers_of(own), free, device.kind != "host", number)
             found.append(DeviceBytes(device.name, budget, taken))

@@ -14,7 +14,7 @@ from strata.model.model import Model
 from strata.model.profile_file import write_profile
 from strata.split.adaptation import Adaptation
 from strata.split.stages import Stage
-from strata.split.tier_opening import open_tiers
+from strata.split.tier_opening import open_tiers, require_host
 from strata.split.tiers import DeviceTier
 
 SERVED = ("vram", "pcie", "cpu")
@@ -31,20 +31,13 @@ class EngineTiers:
         if self._settings.cache is not None:
             self.devices = open_tiers(model, resolved, stages)
         if self.devices or self._settings.profile_save:
-            self._require_host(stages)
+            require_host("expert_profile_save", stages)
             self._require_folder()
             self.counts = new_counts(self._config.n_layers, self._config.n_experts)
             for stage in stages:
                 stage.executor.routed = self.counts
         if self._settings.adapts and not all(tier.holds_all for tier in self.devices):
             self.adaptation = Adaptation(self.devices, self.counts, self._settings)
-
-    def _require_host(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            if stage.executor.device.kind != "host":
-                raise UsageError(
-                    f"expert_profile_save with a stage on {stage.executor.device.name}", "routing is counted on host devices only", "leave --expert-profile-save out"
-                )
 
     def _require_folder(self) -> None:
         """Refuse a profile that could not be written at the end, before anything runs."""

@@ -28,13 +28,12 @@ NO_PROFILE = "none"
 
 def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> tuple[DeviceTier, ...]:
     """Open a tier on every device of the stages and hand it to their executors; raises DeviceMemoryError, UsageError, ModelFileError."""
+    require_host("expert_cache", stages)
     pairs = profile_pairs(model, resolved.tier.profile)
     banks = banks_of(layers_of(stages))
     in_file = open_arena(banks, ArenaSettings())
     tiers = []
     for number, (device, own) in enumerate(by_device(stages)):
-        if device.kind != "host":
-            raise UsageError(f"expert_cache on {device.name}", "the expert tier runs on host devices only", "leave --expert-cache out")
         tier = _open_tier(model, resolved, device, layers_of(own), number, in_file)
         tier.fill(first_pairs(pairs, tier.layers, tier.residency.n_slots))
         _say(tier, resolved)
@@ -43,6 +42,14 @@ def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> tuple[DeviceT
         tiers.append(tier)
     _bring_into_ram(resolved.tier, banks, pairs, tiers)
     return tuple(tiers)
+
+
+def require_host(setting: str, stages: Sequence[Stage]) -> None:
+    """Raise UsageError where a stage lies on a card: what a setting asks for is done on host devices only."""
+    for stage in stages:
+        if stage.executor.device.kind != "host":
+            name, flag = stage.executor.device.name, setting.replace("_", "-")
+            raise UsageError(f"{setting} with a stage on {name}", "the expert tier runs on host devices only", f"leave --{flag} out")
 
 
 def banks_of(layers: Mapping[int, PlacedMoe]) -> Banks:

@@ -60,7 +60,6 @@ class Recorder:
         self.logits = None
         self._due: tuple | None = None
         self.taps, self._state = taps, StateTaps(taps, self.sessions, self.config, self.kv)
-        self._experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add, taps)
         taps.open(self.launches)
 
     # ---- blocks
@@ -229,7 +228,9 @@ class Recorder:
 
     def moe(self, layer: int, mixed: Mixed):
         """The experts' outputs, to be combined by the launch that writes them; combined here where the block is seen."""
-        combined = self._experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded, layer)
+        # Made for each block and not kept: a recorder must not refer to itself, or dropped programs would hold their buffers.
+        experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add, self.taps)
+        combined = experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded, layer)
         if not self.taps.is_apart:
             return combined
         y = self.work.get("moe output", self.n * self.config.hidden)

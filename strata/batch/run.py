@@ -78,7 +78,7 @@ class Run:
     def _end_tiers(self) -> None:
         """Count what the expert tiers did, and say it."""
         tiers = self.engine.tiers
-        tiers.settle()
+        tiers.end_run()
         found = tiers.counters()
         if found:
             self.counters.update(found)

@@ -14,7 +14,7 @@ import numpy as np
 
 from strata.cpu_pool.arena import PARTS
 from strata.experts.dispatch import dispatch
-from strata.experts.residency import Residency
+from strata.experts.residency import ABSENT, Residency
 from strata.host.expert_memory import ExpertMemory
 from strata.host.expert_parts import UNTIMED, Clock, ExpertPart
 from strata.host.matrix import Entries, Matrix
@@ -35,6 +35,7 @@ class DeviceTier:
         self.fetchable = np.ones((residency.slot_of.shape[0], self.n_experts), np.bool_)
         self.served, self.blobs = np.zeros((2, 3), np.int64), Counter()
         self.reach, self.pool = Clock(), Clock()
+        self._lent: list[tuple[int, int, int]] = []
         self._banks: dict[tuple[str, int], tuple[Matrix, ...]] = {}
 
     @property
@@ -51,6 +52,24 @@ class DeviceTier:
         for slot, (layer, expert) in zip(self.residency.free_slots(), pairs.tolist(), strict=False):
             self.memory.load(layer, expert, int(slot))
             self.residency.settle(layer, expert, int(slot))
+
+    def lend(self, n_slots: int) -> tuple[np.ndarray, int]:
+        """Lend the last n_slots slots, further ones where some are lent; return their memory uint8 and how many are new."""
+        table, size = self.residency, self.memory.slot_bytes
+        first, lent = table.n_slots - n_slots, table.n_slots - len(self._lent)
+        self._lent += [(slot, *table.lend(slot)) for slot in range(lent - 1, first - 1, -1)]
+        return self.memory.cache[first * size :], lent - first
+
+    def take_back(self) -> int:
+        """Load the experts of all lent slots again and make them resident; return how many."""
+        lent, self._lent = self._lent, []
+        for slot, layer, expert in lent:
+            if layer == ABSENT:
+                self.residency.release(slot)
+            else:
+                self.memory.load(layer, expert, slot)
+                self.residency.settle(layer, expert, slot)
+        return sum(layer != ABSENT for _, layer, _ in lent)
 
     def plan(self, layer: int, ids: np.ndarray, is_prompt: bool) -> tuple[Entries, np.ndarray, tuple[ExpertPart, ...]]:
         """Return one layer's entries, where each (row, rank) lies among them, and who computes them; fills the ring."""

@@ -17,6 +17,7 @@ from strata.batch.requests import Batch, Request
 from strata.batch.run import Run
 from strata.batch.settings import EngineSettings
 from strata.batch.validation import check_request
+from strata.errors import PoolJobError
 from strata.model.file_watch import FileWatch
 from strata.model.model import Model
 from strata.rows import Segment, Window
@@ -124,8 +125,16 @@ class Engine:
         if self._pipeline is not None:
             return self._pipeline.submit(window)
         future: Future = Future()
-        future.set_result(run_serial(self.stages, self._hand_off, window))
+        try:
+            future.set_result(run_serial(self.stages, self._hand_off, window))
+        except PoolJobError as error:
+            future.set_exception(error)
         return future
+
+    def abandon(self, window: Window) -> None:
+        """Drop what a window that failed left behind, on every stage."""
+        for stage in self.stages:
+            stage.executor.abandon(window)
 
     def commit(self, window: Window, kept: np.ndarray) -> None:
         """Keep a prefix of each segment of a verify window, on every stage."""

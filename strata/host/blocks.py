@@ -8,6 +8,7 @@ expert lies where it does.
 
 import numpy as np
 
+from strata.errors import PoolJobError
 from strata.host import attention, experts, streams
 from strata.host.chunk_buffers import ChunkBuffers
 from strata.host.matrix import Activations, Entries, Matrix
@@ -111,15 +112,15 @@ class HostBlocks(Taps):
         gates, ups = self._buffer("gates", (n_entries, width)), self._buffer("ups", (n_entries, width))
         for part in parts:
             own = part.entries(entries, entries.rows)
-            self._compute(part, part.gate, source, own, gates)
-            self._compute(part, part.up, source, own, ups)
+            self._compute(layer, part, part.gate, source, own, gates)
+            self._compute(layer, part, part.up, source, own, ups)
         experts.activate(gates, ups)
         hidden = Activations(gates, self.control, spans, self.mode.half_scales)
         self._see("moe.hidden", layer, gates)
         self._see_codes("moe.hidden", layer, hidden)
         outputs, lines = self._buffer("outputs", (n_entries, self.config.hidden)), np.arange(n_entries, dtype=np.int32)
         for part in parts:
-            self._compute(part, part.down, hidden, part.entries(entries, lines), outputs)
+            self._compute(layer, part, part.down, hidden, part.entries(entries, lines), outputs)
         self._see("moe.experts", layer, outputs)
         return outputs, entry_of
 
@@ -132,10 +133,15 @@ class HostBlocks(Taps):
         entries, entry_of = self._group(ids)
         return entries, entry_of, (resident_part(placed, entries),)
 
-    def _compute(self, part: ExpertPart, matrix: Matrix, x: Activations, entries: Entries, out: np.ndarray) -> None:
-        """Compute a part's entries into their lines of `out`."""
+    def _compute(self, layer: int, part: ExpertPart, matrix: Matrix, x: Activations, entries: Entries, out: np.ndarray) -> None:
+        """Compute a part's entries into their lines of `out`; raises PoolJobError where a job of the pool fails."""
         with part.clock:
-            matrix.times(x, self.mode.coded, self.control, entries, out)
+            try:
+                matrix.times(x, self.mode.coded, self.control, entries, out)
+            except Exception as error:
+                if not part.in_pool:
+                    raise
+                raise PoolJobError(layer, error) from error
 
     def _group(self, ids: np.ndarray) -> tuple[Entries, np.ndarray]:
         n_entries = ids.size

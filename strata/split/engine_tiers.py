@@ -98,6 +98,7 @@ class EngineTiers:
         for name, bank in (("ram_blobs", COPIES), ("file_blobs", FILE)):
             found[name] = sum(tier.blobs[bank] for tier in self.devices)
         found |= self.lending.counters()
+        found["pool_pieces"] = sum(tier.pool_pieces for tier in self.devices)
         for number, tier in enumerate(self.devices):
             found[f"reach_us_{number}"], found[f"pool_us_{number}"] = (int(1e6 * clock.seconds) for clock in (tier.reach, tier.pool))
         if self.adaptation is not None:

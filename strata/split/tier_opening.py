@@ -142,7 +142,7 @@ def _open_tier(model: Model, resolved, device, layers: Mapping[int, PlacedMoe], 
     share = resolved.tier.pcie_frac
     if share is None:
         share = probe_share(device.team.control, memory, layers) if n_slots < len(layers) * config.n_experts else 0.0
-    return DeviceTier(device.name, layers, residency, memory, arena, share_of(share))
+    return DeviceTier(device.name, layers, residency, memory, arena, share_of(share), device.team)
 
 
 def _say(tier: DeviceTier, resolved) -> None:

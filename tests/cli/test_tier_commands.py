@@ -24,6 +24,7 @@ TIER = ("--expert-cache", 150, "--pcie-frac", 0, "--adapt-every", 1)
         (("--resident-budget-gib", 1), "resident_budget_gib=1.0"),
         (("--expert-cache", 5, "--expert-profile", "/no/such/profile.json"), "/no/such/profile.json"),
         (("--expert-cache", "auto", "--devices", "host:17m", "--context", 128), "expert cache"),
+        (("--expert-cache", 5, "--devices", "host:20m", "--no-prefill-borrow"), "prompt buffers beside one slot"),
     ],
 )
 def test_a_wrong_value_is_one_line(flags, named):
@@ -33,6 +34,19 @@ def test_a_wrong_value_is_one_line(flags, named):
 def test_another_value_of_the_variable_is_refused(monkeypatch):
     monkeypatch.setenv("STRATA_IQ_MT_MIN", "4")
     assert "STRATA_IQ_MT_MIN=4" in refusal(*RUN)
+
+
+def test_an_unknown_rule_for_prompt_buffers_is_refused(monkeypatch):
+    monkeypatch.setenv("STRATA_SPLIT_OWN", "yes")
+    assert "STRATA_SPLIT_OWN=yes" in refusal(*RUN, *TIER)
+
+
+def test_a_budget_that_is_full_lends_slots_to_the_prompt_and_says_so():
+    tight = ("--devices", "host:30m", "--prompt", "def main(arguments): return [word for word in arguments if word]")
+    plain, lent = strata(*RUN, *tight[2:]), strata(*RUN, *tight, "--expert-cache", "auto", "--pcie-frac", 0)
+    assert lent.out == plain.out and "borrows up to" in lent.err and "slots to prompts" in lent.err
+    own = strata(*RUN, *tight, "--expert-cache", "auto", "--pcie-frac", 0, "--no-prefill-borrow", "--prefill", 64)
+    assert own.out == plain.out and "keeps its own" in own.err and "slots to prompts" not in own.err
 
 
 def test_a_pinned_share_that_is_no_number_is_refused(monkeypatch):

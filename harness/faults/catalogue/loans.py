@@ -27,7 +27,7 @@ def faults() -> list[Fault]:
         Fault("loan-not-given-back", REUSE, SITE, "slots are filled in, and the next prompt's buffers lie there still", LENDING, _on_loans(_kept)),
         Fault("loan-some-unfilled", COPIES, SITE, "the last slots of the cache are not filled in", LENDING, _on_loans(_last_unfilled)),
         Fault("loan-never-refilled", VACUOUS, SITE, "lent experts are never loaded again: the pool computes them", LENDING, _on_loans(_never)),
-        setting("off-loans", VACUOUS, "every device keeps its own prompt buffers", LENDING, prefill_borrow=False),
+        setting("off-loans", VACUOUS, "devices have room for prompt buffers of their own", LENDING[:2], devices="host"),
     ]
 
 

@@ -1,0 +1,73 @@
+"""The CPU pool: how many threads share its jobs, and by which instructions, changes no bit; a job that fails ends its request only.
+
+A cache of a few slots, so that the pool computes most experts; `cpu_entries` counts its rows and `pool_pieces` the pieces of
+its jobs that workers ran.  In mode `device` the pool rounds otherwise than a device: `control` must differ.
+"""
+
+from dataclasses import replace
+
+from harness.arms import Arm
+from harness.pool_stress import FAILING_LENGTH, pool_sets
+from harness.scope import Scope
+from harness.suites.contract import Case, Suite
+from harness.suites.tier import COMPANY, FIXED, MISSED, OFF, OFTEN, on_host
+from harness.workload import Workload
+from strata.split.devices import usable_cores
+
+ITEMS, SLOTS, FAILING_ITEM = 3, 4, 1
+READ = f"prompt_{MISSED}"
+PIECES, FAILED = "pool_pieces", "failed_windows"
+CACHED_PER_LAYER = 2
+MOST_THREADS = 16
+
+
+def cases(scope: Scope) -> tuple[Case, ...]:
+    """Return the cases; none where a device is no host device."""
+    if not on_host(scope):
+        return ()
+    work, slots = scope.workload(ITEMS), scope.options.batch or SLOTS
+    few = {"expert_cache": CACHED_PER_LAYER * scope.config.n_layers, **OFF}
+    threads = sorted({1, 2, min(MOST_THREADS, usable_cores())})
+    return (
+        *(_case(scope, f"threads-{n}", work, (MISSED, READ, *((PIECES,) if n > 1 else ())), threads=n, **few) for n in threads),
+        *(_with(_case(scope, f"set-{name}", work, (MISSED, READ), **few), f"pool-{name}") for name in pool_sets()),
+        _with(_case(scope, f"slots-{slots}-{pool_sets()[-1]}", scope.workload(slots + 1), (MISSED, COMPANY), batch=slots, **few), f"pool-{pool_sets()[-1]}"),
+        _case(scope, "moving-threads-2", work, (MISSED, "evictions", PIECES), threads=2, **{**few, **OFTEN}),
+        *_failing(scope, slots, few),
+        *([] if scope.options.rounding not in (None, "device") else [_control(scope, work, few)]),
+    )
+
+
+def _failing(scope: Scope, slots: int, few: dict) -> list[Case]:
+    """A request whose prompt fails in the pool, among others: alone and in company it ends alike, and the others are exact."""
+    items = scope.workload(slots + 1).items
+    if len(items) <= FAILING_ITEM or any(len(item.prompt) < FAILING_LENGTH for item in items):
+        return []
+    work = Workload(tuple(item.cut(FAILING_LENGTH) if i == FAILING_ITEM else item for i, item in enumerate(items)))
+    left = Arm("alone", scope.settings(**few), alone=True, stresses=("failing-job",))
+    one_by_one = Arm("one-by-one", scope.settings(**few), stresses=("failing-job",))
+    beside = Arm("beside", scope.settings(batch=slots, **few), stresses=("failing-job",))
+    unharmed = Workload(tuple(item for i, item in enumerate(work.items) if i != FAILING_ITEM))
+    resident = Arm("resident", scope.settings(expert_cache=None), alone=True)
+    return [
+        Case("failing-job", work, left, one_by_one, (MISSED, FAILED), failing=(FAILING_ITEM,)),
+        Case(f"failing-job-slots-{slots}", work, left, beside, (MISSED, FAILED, COMPANY), failing=(FAILING_ITEM,)),
+        Case("failing-job-elsewhere", unharmed, resident, one_by_one, (MISSED,)),
+    ]
+
+
+def _control(scope: Scope, work: Workload, few: dict) -> Case:
+    fixed = {**FIXED, "expert_cache": few["expert_cache"]}
+    left = Arm("resident", scope.settings(rounding="device", expert_cache=None), alone=True)
+    return Case("control-device-pool", work, left, Arm("pool", scope.settings(**fixed)), (MISSED,), is_control=True)
+
+
+def _with(case: Case, stress: str) -> Case:
+    return replace(case, right=replace(case.right, stresses=(stress,)))
+
+
+def _case(scope: Scope, name: str, work: Workload, features: tuple[str, ...], **changes) -> Case:
+    return Case(name, work, Arm("resident", scope.settings(expert_cache=None), alone=True), Arm(name, scope.settings(**changes)), features)
+
+
+SUITE = Suite("pool", "the CPU pool on any number of threads and by any instructions, against every expert on the device", cases)

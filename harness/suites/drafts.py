@@ -102,7 +102,8 @@ def _alone_at_times(scope: Scope, work: Workload) -> Case:
 
 def _groups(scope: Scope, work: Workload) -> Case:
     """Pipelined groups of one slot over stages: a request that is left alone drafts, while the stages' threads go on."""
-    uneven = work.with_lengths([work.items[0].max_new, max(1, work.items[0].max_new // 3)])
+    longest = work.items[0].max_new
+    uneven = work.with_lengths([max(1, longest // 3)] * (len(work.items) - 1) + [longest])
     case = _case(scope, "groups", uneven, (*BOTH, "hand_offs", "group_turns"), **MTP)
     asked = {"batch": 2, "batch_groups": 2, **MTP}
     split = scope.options.layer_split or even_split(scope.config.n_layers, 2)

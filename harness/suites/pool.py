@@ -1,7 +1,7 @@
 """The CPU pool: how many threads share its jobs, and by which instructions, changes no bit; a job that fails ends its request only.
 
-A cache of a few slots, so that the pool computes most experts; `cpu_entries` counts its rows and `pool_pieces` the pieces of
-its jobs that workers ran.  In mode `device` the pool rounds otherwise than a device: `control` must differ.
+A cache of one slot or a few, so that the pool computes most experts: one job per distinct expert with all its rows, cut over threads
+by output rows, never within a sum.  `cpu_entries` counts its rows and `pool_pieces` the pieces of its jobs that workers ran.  In mode `device` the pool rounds otherwise than a device: `control` must differ.
 """
 
 from dataclasses import replace
@@ -18,7 +18,8 @@ ITEMS, SLOTS, FAILING_ITEM = 3, 4, 1
 READ = f"prompt_{MISSED}"
 PIECES, FAILED = "pool_pieces", "failed_windows"
 CACHED_PER_LAYER = 2
-MOST_THREADS = 16
+THREADS, MOST_THREADS = (1, 2, 3, 5), 16
+"""More threads than there are cores among them, and as many as there are cores."""
 
 
 def cases(scope: Scope) -> tuple[Case, ...]:
@@ -27,12 +28,16 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         return ()
     work, slots = scope.workload(ITEMS), scope.options.batch or SLOTS
     few = {"expert_cache": CACHED_PER_LAYER * scope.config.n_layers, **OFF}
-    threads = sorted({1, 2, min(MOST_THREADS, usable_cores())})
+    one_slot = {"expert_cache": 1, **OFF}
+    threads = sorted({*THREADS, min(MOST_THREADS, usable_cores())}) if scope.options.threads is None else [scope.options.threads]
+    most, mtp = threads[-1], {"mtp": True, "spec_policy": "full"}
     return (
-        *(_case(scope, f"threads-{n}", work, (MISSED, READ, *((PIECES,) if n > 1 else ())), threads=n, **few) for n in threads),
+        *(_threads(scope, f"threads-{n}", work, (MISSED, READ, *((PIECES,) if n > 1 else ())), threads=n, **one_slot) for n in threads),
+        _threads(scope, f"slots-{slots}-threads-{most}", scope.workload(slots + 1), (MISSED, COMPANY), threads=most, batch=slots, **one_slot),
+        _threads(scope, f"mtp-threads-{most}", work, (MISSED, "rolled_back_windows"), threads=most, **mtp, **one_slot),
         *(_with(_case(scope, f"set-{name}", work, (MISSED, READ), **few), f"pool-{name}") for name in pool_sets()),
         _with(_case(scope, f"slots-{slots}-{pool_sets()[-1]}", scope.workload(slots + 1), (MISSED, COMPANY), batch=slots, **few), f"pool-{pool_sets()[-1]}"),
-        _case(scope, "moving-threads-2", work, (MISSED, "evictions", PIECES), threads=2, **{**few, **OFTEN}),
+        _threads(scope, f"moving-threads-{most}", work, (MISSED, "evictions"), threads=most, **{**few, **OFTEN}),
         *_failing(scope, slots, few),
         *([] if scope.options.rounding not in (None, "device") else [_control(scope, work, few)]),
     )
@@ -64,6 +69,11 @@ def _control(scope: Scope, work: Workload, few: dict) -> Case:
 
 def _with(case: Case, stress: str) -> Case:
     return replace(case, right=replace(case.right, stresses=(stress,)))
+
+
+def _threads(scope: Scope, name: str, work: Workload, features: tuple[str, ...], **changes) -> Case:
+    left = Arm("held-one-thread", scope.settings(expert_cache=None, threads=1), alone=True)
+    return Case(name, work, left, Arm(name, scope.settings(**changes)), features)
 
 
 def _case(scope: Scope, name: str, work: Workload, features: tuple[str, ...], **changes) -> Case:

@@ -9,6 +9,15 @@
     suffix_hits, suffix_refused       windows of suffix drafts; matches that the draft layer's first draft contradicted
     short_reads, short_read_windows   prompts, or ends of them, read by windows of eight rows; those windows
     rotated_windows                   windows that left slots waiting for their turn
+
+With an expert tier (`strata.split.engine_tiers`), and only then:
+
+    {vram,pcie,cpu}_entries           routed entries of decoded windows by who served them; prompt_{..}_entries those of prompts
+    ram_blobs, file_blobs             experts that the pool read from copies in RAM and from the mapped file
+    adapt_rounds, adapt_swaps, evictions     rounds held; experts that came and landed; experts that went
+    adapt_late_steps, adapt_failed_rounds    steps whose copies were not there yet; rounds given up
+    adapt_wait_us                     the main thread's time on rounds
+    reach_us_D, pool_us_D             device D: time of its own parts, and of the pool's, in decoded windows
 """
 
 from strata.windows.proposals import SOURCES

@@ -2,7 +2,7 @@
 
 The orders of host/attention.py, with the pieces of attention_parts.py.  A thread block has one row, one K/V head with its group of
 query heads, and one split; a few threads of each warp sum the softmax weights in their chains.  Either each split's triple
-(maximum, sum, values) is stored and merging.py merges them (few rows: splits run side by side), or one block goes through a
+(maximum, sum, values) is stored and merging.py merges them (few rows: splits run side by side, where they fit by window_attention.py), or one block goes through a
 row's splits and merges on the way (many rows, `looped`).  Both merge by the same formula in the same order, so which of them
 runs changes no bit.
 
@@ -18,6 +18,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
+from strata.cuda import tiled_attention
 from strata.cuda.attention_parts import SPLIT, ZERO, AttentionShape, key_scores, merge_factors, output_gate, softmax, value_sums
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of
@@ -28,6 +29,8 @@ from strata.cuda.on_cuda import tree8
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
+from strata.cuda.tiled_attention import tile_check
+from strata.cuda.window_attention import StagedShape, staged_kernel, takes
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
@@ -76,12 +79,13 @@ def _weight_sum(shape: AttentionShape):
 
 
 @cache
-def attention_kernel(shape: AttentionShape, target: Target):
+def attention_kernel(shape: AttentionShape, target: Target, beside_tiles: bool = False):
     """Return the kernel; grid (kv_heads * splits, rows), or (kv_heads, rows) when looped; shape.n_threads threads.
 
     kernel(queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, width, n_cells, scale, n_splits, tops,
     totals, triples, projected, out, gated, codes, turned, scales, sums): arrays from `projected` on are the looped variant's,
-    tops, totals and triples the other's.
+    tops, totals and triples the other's.  `beside_tiles` leaves out the rows that tiled_attention.py does; n_splits is then the
+    number of rows.
     """
     n_q, n_kv, size, group, pitch = shape.n_q, shape.n_kv, shape.size, shape.group, shape.padded_group
     dense, looped, n_threads = shape.dense, shape.looped, shape.n_threads
@@ -91,6 +95,7 @@ def attention_kernel(shape: AttentionShape, target: Target):
     old_at, new_at = tops_at + group, tops_at + 2 * group
     n_warps, dims = n_threads // 32, (size + n_threads - 1) // n_threads
     n_accumulated = dims * pitch
+    is_tile = tile_check(dense)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(n_threads, 2)
@@ -108,7 +113,7 @@ def attention_kernel(shape: AttentionShape, target: Target):
         row, thread = np.int32(cuda.blockIdx.y), np.int32(cuda.threadIdx.x)
         j, split = np.int32(cuda.blockIdx.x) % n_kv, np.int32(cuda.blockIdx.x) // n_kv
         count = positions[row] + 1 if dense else counts[row]
-        if split * SPLIT >= count:
+        if split * SPLIT >= count or (beside_tiles and is_tile(slots, cells, counts, width, row, n_splits)):
             return
         first_vector = np.int64(slots[row]) * n_cells * n_kv + j
         first_head = np.int64(row) * n_q + j * group
@@ -207,17 +212,36 @@ def launch_attention(
     ids, n_ids = (window.slots, window.slots) if dense else (chosen, counts)
     triples = (scratch.tops, scratch.totals, scratch.triples)
     results = (output.projected, output.attended, output.gated, *arrays_of(output.coded))
-    arguments = (
+    asked = (
         queries, cells.k_codes, cells.k_scales, cells.v_codes, cells.v_scales, window.slots, window.positions, ids, n_ids,
-        np.int32(width), np.int32(cells.n_cells), np.float32(scale), np.int32(n_splits), *triples, *results,
+        np.int32(width), np.int32(cells.n_cells), np.float32(scale), np.int32(n_splits), *triples,
     )
-    grid = (shape.n_kv * (n_splits if side_by_side else 1), window.n_rows)
-    split = Launch(device, attention_kernel(shape, device.target), Shape(grid, shape.n_threads, shape.shared_bytes), arguments, programmatic)
     if not side_by_side:
-        return (split,)
+        return _row_by_row(device, shape, asked, results, window.n_rows, programmatic)
+    staged = StagedShape(shape.n_q, shape.n_kv, shape.size, kv, dense)
+    if takes(kv, device.target):
+        run, arguments = staged_kernel(staged, device.target), asked
+        place = Shape((shape.n_q // staged.group * n_splits, window.n_rows), staged.n_threads, staged.shared_bytes)
+    else:
+        run, arguments = attention_kernel(shape, device.target), (*asked, *results)
+        place = Shape((shape.n_kv * n_splits, window.n_rows), shape.n_threads, shape.shared_bytes)
+    split = Launch(device, run, place, arguments, programmatic)
     arguments = (*triples, window.positions, n_ids, np.int32(n_splits), *results)
     grid = (shape.n_q, window.n_rows)
     return split, Launch(device, merge_kernel(shape, device.target), Shape(grid, shape.size), arguments, programmatic)
+
+
+def _row_by_row(device: CudaDevice, shape: AttentionShape, asked: tuple, results: tuple, n_rows: int, programmatic: bool) -> tuple[Launch, ...]:
+    """Tiles of rows that take all their cells, where the card has room for them, and the other rows one by one."""
+    tile = tiled_attention.TileShape(shape.n_q, shape.n_kv, shape.size, shape.kv, shape.dense)
+    tiled = tiled_attention.takes(tile, device.card.capability)
+    asked = (*asked[:12], np.int32(n_rows) if tiled else asked[12], *asked[13:])
+    run = attention_kernel(shape, device.target, tiled)
+    rows = Launch(device, run, Shape((shape.n_kv, n_rows), shape.n_threads, shape.shared_bytes), (*asked, *results), programmatic)
+    if not tiled:
+        return (rows,)
+    place = Shape((shape.n_kv, -(-n_rows // tiled_attention.ROWS)), tile.n_threads, tile.shared_bytes)
+    return Launch(device, tiled_attention.tile_kernel(tile, device.target), place, (*asked[:13], *results), programmatic), rows
 
 
 def check(shape: AttentionShape) -> None:

@@ -136,13 +136,15 @@ def key_scores(shape: AttentionShape, target: Target):
     return stage, score, n_values, n_sums
 
 
+@jit
+def larger(a, b):
+    """The larger of two, a where they have no order."""
+    return b if b > a else a
+
+
 def softmax(shape: AttentionShape):
     """Build `weigh(...)`: a warp turns a head's scores of a split into exp(score - maximum), in place."""
     n_warps, group, pitch, weights_at, tops_at = shape.n_threads // 32, shape.group, shape.padded_group, shape.weights_at, shape.tops_at
-
-    @jit
-    def larger(a, b):
-        return b if b > a else a
 
     @jit
     def weigh(shared, n, thread):

@@ -7,6 +7,7 @@ Sending launches does nothing, what is fetched is zero.  Does not know: models.
 
 import ctypes
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -81,6 +82,13 @@ class Blueprint:
         """Do nothing."""
 
     def synchronise(self) -> None:
+        """Do nothing."""
+
+    def measured(self, purpose: str):
+        """Measure nothing."""
+        return nullcontext()
+
+    def allow_shared(self, function, n_bytes: int) -> None:
         """Do nothing."""
 
     def take(self, purpose: str, n_bytes: int) -> None:

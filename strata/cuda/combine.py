@@ -15,7 +15,7 @@ from numba import cuda
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
-from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
+from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, mul, wait_for_dependency
 
 THREADS = 256
 
@@ -48,6 +48,35 @@ def combiner(hidden: int, n_used: int):
         for rank in range(1, n_used):
             total = fma(weights[first + rank], outputs[np.int64(entry_of[first + rank]) * hidden + i], total)
         return fma(sigmoid(shared_gate[row]), shared[np.int64(row) * hidden + i], total)
+
+    return combined
+
+
+@cache
+def combiner_of_four(hidden: int, n_used: int):
+    """Return device helper `combined(outputs, entry_of, weights, shared, shared_gate, row, i)`: values i .. i + 3, i mod 4 = 0.
+
+    All outputs are on their way before the first is used.
+    """
+    n_loaded = 4 * n_used
+
+    @jit
+    def combined(outputs, entry_of, weights, shared, shared_gate, row, i):
+        found, factors = cuda.local.array(n_loaded, np.float32), cuda.local.array(n_used, np.float32)
+        first = row * n_used
+        logit = shared_gate[row]
+        for rank in range(n_used):
+            v, at = 4 * rank, np.int64(entry_of[first + rank]) * hidden + i
+            factors[rank] = weights[first + rank]
+            found[v], found[v + 1], found[v + 2], found[v + 3] = load_four_floats(outputs, 4 * at)
+        s0, s1, s2, s3 = load_four_floats(shared, 4 * (np.int64(row) * hidden + i))
+        t0, t1, t2, t3 = mul(factors[0], found[0]), mul(factors[0], found[1]), mul(factors[0], found[2]), mul(factors[0], found[3])
+        for rank in range(1, n_used):
+            w, v = factors[rank], 4 * rank
+            t0, t1 = fma(w, found[v], t0), fma(w, found[v + 1], t1)
+            t2, t3 = fma(w, found[v + 2], t2), fma(w, found[v + 3], t3)
+        gate = sigmoid(logit)
+        return fma(gate, s0, t0), fma(gate, s1, t1), fma(gate, s2, t2), fma(gate, s3, t3)
 
     return combined
 

@@ -20,6 +20,8 @@ from strata.errors import DeviceError, DeviceMemoryError
 
 ALIGNMENT = 512
 """Bytes to which the driver rounds an allocation up."""
+PLAIN_SHARED_BYTES = 48 * 1024
+"""Shared memory of a block that needs no asking."""
 SIMULATED_CARD = Card(0, "the simulator", (9, 0), 1 << 33, 1, None)
 
 
@@ -44,6 +46,7 @@ class CudaDevice:
         self.target: Target = target_of(self.card.capability)
         self.taken: dict[str, int] = {}
         self.kernels: dict = {}
+        self._is_measuring = False
         self.lock = threading.RLock()
         """Held by whoever sends to the stream: nothing may come between while a graph is captured."""
         self.attach()
@@ -91,10 +94,14 @@ class CudaDevice:
     def measured(self, purpose: str) -> Iterator[None]:
         """Account to a purpose what the driver takes, or gives back, meanwhile: what has no size of its own (kernels, graphs).
 
+        Inside another measurement nothing is measured twice.
         Raises DeviceError naming the purpose where the card is full.  What another program on the card takes meanwhile is counted in.
         """
         with self.lock:
-            before = self._driver_free()
+            if self._is_measuring:
+                yield
+                return
+            before, self._is_measuring = self._driver_free(), True
             try:
                 yield
             except DeviceError as error:
@@ -102,6 +109,8 @@ class CudaDevice:
                     raise
                 why = f"the card is out of memory: {before:,} bytes are free"
                 raise DeviceError(f"{purpose} on {self.name}", why, "use fewer slots, a shorter context or another layer split") from error
+            finally:
+                self._is_measuring = False
             self.taken[purpose] = max(0, self.taken.get(purpose, 0) + before - self._driver_free())
 
     def empty(self, purpose: str, shape: int | tuple[int, ...], dtype):
@@ -162,6 +171,17 @@ class CudaDevice:
             with self.measured("kernels"):
                 self.kernels[key] = load_function(self.card, dispatcher, types)
         return self.kernels[key]
+
+    def allow_shared(self, function, n_bytes: int) -> None:
+        """Let launches of a driver's function take up to n_bytes of dynamic shared memory, and as much as those before."""
+        from cuda.bindings import driver
+
+        names = driver.CUfunction_attribute
+        most = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        fixed = _checked(driver.cuFuncGetAttribute(names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
+        if fixed + n_bytes > PLAIN_SHARED_BYTES:
+            allowed = _checked(driver.cuFuncGetAttribute(most, function))
+            _checked(driver.cuFuncSetAttribute(function, most, max(n_bytes, allowed)))
 
     def event(self, timing: bool = False):
         """Return a new event: `record(stream)`, `wait(stream)`, `synchronize()`."""

@@ -29,6 +29,10 @@ from strata.rows import Window
 
 SMALLEST_CLASS = 64
 """Cells of the smallest class of contexts."""
+FIRST_RUNS = "what kernels and graphs take when they first run"
+"""The purpose to which the driver's own memory is accounted (local memory, code that it loads late)."""
+MOST_WIDE = 4
+"""Uses of prompt chunks' lanes that are remembered: a lane that none of them used is dropped."""
 BUILDING = threading.Lock()
 """Kernels are compiled and loaded by one thread at a time."""
 
@@ -68,6 +72,8 @@ class CudaExecutor:
         self._pending: dict[Window, Lane] = {}
         self._pinned: dict[str, np.ndarray] = {}
         self._n_lanes = 0
+        self._wide: list[Lane] = []
+        self._unsent: Program | None = None
         self.last_residual = None
 
     # ---- windows
@@ -81,9 +87,7 @@ class CudaExecutor:
     def record(self, window: Window, is_first: bool, blocks) -> tuple[Launch, ...]:
         """Return the launches of a window, and of its commit, without sending any: for a device that is a blueprint."""
         lane = self._lane(window)
-        n_logits = len(window.logit_rows) if self.placed.output is not None else 0
-        most_cells = min(self.context, class_of(int(window.positions.max()) + 1))
-        key = (lane.number, window.n_rows, lane.n_segments, n_logits, window.keep, most_cells, not is_first)
+        key = self._key(window, lane, is_first)
         launches = self._program(key, lane, is_first, blocks).launches
         if not window.keep:
             launches += tuple(self._commit_launches(lane))
@@ -101,10 +105,13 @@ class CudaExecutor:
             self._send("incoming", residual, program.residual)
         if not window.keep:
             self._pending[window] = lane
-        if window.n_rows <= PLACES:
-            self.graphs.run(key, program.launches)
+        if program is self._unsent:
+            self._unsent = None
+            with self.device.measured(FIRST_RUNS):
+                self._run(key, program)
+                self.device.synchronise()
         else:
-            send(program.launches)
+            self._run(key, program)
         result = self._fetch(program, window, n_logits)
         if window.keep:
             self._release(lane)
@@ -126,6 +133,13 @@ class CudaExecutor:
             self._release(lane)
             return program
 
+    def _run(self, key: tuple, program: Program) -> None:
+        """Replay a program's graph, or send a prompt chunk's launches."""
+        if key[1] <= PLACES:
+            self.graphs.run(key, program.launches)
+        else:
+            send(program.launches)
+
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
         program = self._programs.get(key)
         if program is not None and program.generation == self.work.generation:
@@ -139,10 +153,15 @@ class CudaExecutor:
                 recorder.flush()
                 if self.work.generation == before:
                     break
-        program = Program(tuple(recorder.launches), recorder.residual, recorder.logits, before)
-        if lane.n_rows <= PLACES:
-            self._programs[key] = program
+        self._forget(lambda other: self._programs[other].generation != before)
+        program = self._unsent = self._programs[key] = Program(tuple(recorder.launches), recorder.residual, recorder.logits, before)
         return program
+
+    def _forget(self, is_stale) -> None:
+        """Drop programs and their graphs by key: what they hold is freed."""
+        for key in [key for key in self._programs if is_stale(key)]:
+            del self._programs[key]
+            self.graphs.forget(key)
 
     def _lane(self, window: Window) -> Lane:
         """Return a lane that no window holds."""
@@ -151,11 +170,24 @@ class CudaExecutor:
         if free:
             return free.pop()
         self._n_lanes += 1
-        return make_lane(self.device, self._tables, self._n_lanes, n, s)
+        return make_lane(self.device, self._lane_purpose(n, self._n_lanes), self._n_lanes, n, s)
+
+    def _lane_purpose(self, n_rows: int, number: int) -> str:
+        return self._tables if n_rows <= PLACES else f"{self._tables}: chunk {number}"
 
     def _release(self, lane: Lane) -> None:
+        """Take a lane back; of those of prompt chunks only the latest are kept, with their programs."""
+        self._lanes.setdefault((lane.n_rows, lane.n_segments), []).append(lane)
         if lane.n_rows <= PLACES:
-            self._lanes[lane.n_rows, lane.n_segments].append(lane)
+            return
+        self._wide.append(lane)
+        if len(self._wide) > MOST_WIDE:
+            oldest = self._wide.pop(0)
+            if oldest in self._wide:
+                return
+            self._lanes[oldest.n_rows, oldest.n_segments].remove(oldest)
+            self._forget(lambda key: key[0] == oldest.number)
+            self.device.give_back(self._lane_purpose(oldest.n_rows, oldest.number))
 
     def _send(self, name: str, values: np.ndarray, target) -> None:
         flat = values.reshape(-1)
@@ -241,6 +273,10 @@ class CudaExecutor:
             self.device.attach()
             self.graphs.clear()
             self._programs.clear()
+            wide = {lane.number: lane for lane in self._wide}
+            for lane in wide.values():
+                self.device.give_back(self._lane_purpose(lane.n_rows, lane.number))
+            self._wide.clear()
             self._lanes.clear()
             self._pending.clear()
             self._pinned.clear()

@@ -28,10 +28,11 @@ from strata.numerics.orders import WIDE
 ZERO = np.float32(0.0)
 THREADS_PER_OUTPUT = 64
 MOST_ROWS = 8
-LONG_ROW = 1024
-"""Columns from which a block has one output."""
+LONG_ROW, LONG_OUTPUTS = 1024, 3
+"""Columns from which activation rows are staged, and how many outputs a block then has: they share the rows, and a large card has some
+hundred multiprocessors for the 324 outputs of a stream read."""
 MOST_STAGED_BYTES = 84000
-"""Activation rows beyond this stay outside shared memory: two blocks should fit on a multiprocessor."""
+"""Activation rows beyond this stay outside shared memory."""
 GO_EARLY = True
 """Whether blocks of the next kernel may start as soon as every weight row is on its way: they fetch weights meanwhile."""
 LOW_HALF = np.uint32(0xFFFF)
@@ -81,15 +82,21 @@ class FloatShape:
 
 
 def shape_of(type_name: str, n_in: int, n_rows: int, room: int) -> FloatShape:
-    """Return the cut for a product: long rows one output a block, others four; few long activation rows are staged.
+    """Return the cut for a product: few long activation rows are staged, for LONG_OUTPUTS outputs a block if they fit, else for one.
 
-    `room`: the shared memory that a block can have.
+    Long rows that are not staged have one output a block, short ones four.  `room`: the shared memory that a block can have.
     """
-    pitch = (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16
+    pitch, row_bytes = (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16, n_rows * n_in * 4
+
+    def bytes_of(n_outputs: int) -> int:
+        return n_outputs * (pitch + n_rows * 32 * 4 * 4)
+
+    if n_in >= LONG_ROW and row_bytes <= MOST_STAGED_BYTES:
+        for n_outputs in (LONG_OUTPUTS, 1):
+            if bytes_of(n_outputs) + row_bytes <= room:
+                return FloatShape(n_outputs, True, pitch, bytes_of(n_outputs) + row_bytes)
     n_outputs = 1 if n_in >= LONG_ROW else 4
-    n_bytes, row_bytes = n_outputs * (pitch + n_rows * 32 * 4 * 4), n_rows * n_in * 4
-    staged = n_in >= LONG_ROW and row_bytes <= MOST_STAGED_BYTES and n_bytes + row_bytes <= room
-    return FloatShape(n_outputs, staged, pitch, n_bytes + (row_bytes if staged else 0))
+    return FloatShape(n_outputs, False, pitch, bytes_of(n_outputs))
 
 
 def _advance(type_name: str, n_rows: int, staged: bool):

@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
+from strata.cuda.chunk_prepare import THREADS, WARPS, prepare_kernel, run_of
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
@@ -23,8 +24,6 @@ from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
 ZERO = np.float32(0.0)
-WARPS = 8
-THREADS = 32 * WARPS
 
 
 @jit
@@ -65,54 +64,6 @@ def convolution(n_taps: int, channels: int):
     return fetch, convolve
 
 
-@cache
-def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, target: Target):
-    """Return the kernel; grid (units / WARPS, rows), a unit is a head or the gates.
-
-    kernel(u, alpha, beta, tail, conv, bias, decay, eps, segment_of_row, first, slot, w, out_g, out_beta).
-    """
-    per_thread, n_heads = size // 32, 2 * n_k_heads + n_v_heads
-    channels = n_heads * size
-    fetch, convolve = convolution(n_taps, channels)
-    n_weights, n_past = per_thread * n_taps, per_thread * (n_taps - 1)
-    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
-
-    @kernel(THREADS)
-    def run(u, alpha, beta, tail, conv, bias, decay, eps, segment_of_row, first, slot, w, out_g, out_beta):
-        values = cuda.local.array(per_thread, np.float32)
-        taps, past = cuda.local.array(n_weights, np.float32), cuda.local.array(n_past, np.float32)
-        go_on()
-        thread, row = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.blockIdx.y)
-        unit = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
-        segment = segment_of_row[row]
-        begin, place = first[segment], slot[segment]
-        if unit < n_heads:
-            for m in range(per_thread):
-                fetch(tail, conv, row, begin, place, unit * size + 32 * m + thread, m, taps, past)
-        wait_before()
-        if unit > n_heads:
-            return
-        if unit == n_heads:
-            for h in range(thread, n_v_heads, 32):
-                at = row * n_v_heads + h
-                out_g[at] = decay_of(alpha[at], bias[h], decay[h])
-                out_beta[at] = sigmoid(beta[at])
-            return
-        base = np.int64(row) * channels + unit * size + thread
-        total = ZERO
-        for m in range(per_thread):
-            values[m] = convolve(u, row, begin, unit * size + 32 * m + thread, m, taps, past)
-            total = fma(values[m], values[m], total)
-        if unit < 2 * n_k_heads:
-            scale = div(ONE, sqrt(add(sum_row(total), eps)))
-            for m in range(per_thread):
-                values[m] = mul(values[m], scale)
-        for m in range(per_thread):
-            w[base + 32 * m] = values[m]
-
-    return run
-
-
 def head_gate(size: int):
     """Build `gated(o, at, z_value, factor, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:].
 
@@ -145,25 +96,29 @@ def output_gate(size: int):
 
 @cache
 def gate_norm_kernel(size: int, target: Target):
-    """Return kernel(o, z, weight, eps, n_groups, out, codes, turned, scales, sums): a warp per group of 32 values."""
-    groups_per_head = size // 32
-    gated = output_gate(size)
-    code_group = group_coder(target)
+    """Return kernel(o, z, weight, eps, n_heads, out, codes, turned, scales, sums): a warp per head of a row, of n_heads in all."""
+    per_thread, code_group = size // 32, group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(THREADS)
-    def run(o, z, weight, eps, n_groups, out, codes, turned, scales, sums):
+    def run(o, z, weight, eps, n_heads, out, codes, turned, scales, sums):
+        values, gates = cuda.local.array(per_thread, np.float32), cuda.local.array(per_thread, np.float32)
         go_on()
         wait_before()
         thread = np.int32(cuda.threadIdx.x) & 31
-        group = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
-        if group >= n_groups:
+        head = np.int64(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
+        if head >= n_heads:
             return
-        head, which = np.int64(group // groups_per_head), group % groups_per_head
-        at = np.int64(group) * 32 + thread
-        value = gated(o, head * size, z[at], weight, eps, thread, which)
-        out[at] = value
-        code_group(value, thread, group, codes, turned, scales, sums)
+        at, total = head * size + thread, ZERO
+        for m in range(per_thread):
+            values[m], gates[m] = o[at + 32 * m], z[at + 32 * m]
+        for m in range(per_thread):
+            total = fma(values[m], values[m], total)
+        scale = scale_from_sum(sum_row(total), size, eps)
+        for m in range(per_thread):
+            value = mul(mul(mul(values[m], scale), weight[32 * m + thread]), sigmoid(gates[m]))
+            out[at + 32 * m] = value
+            code_group(value, thread, head * per_thread + m, codes, turned, scales, sums)
 
     return run
 
@@ -181,12 +136,14 @@ def launch_prepare(
     """w = silu(convolution of u), q and k heads divided by their length; out_g and out_beta [rows, v_heads] from their logits."""
     check(config)
     n_units = 2 * config.n_ssm_qk_heads + config.n_ssm_v_heads + 1
-    run = prepare_kernel(config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps, device.target)
+    n_run = run_of(window.n_rows)
+    run = prepare_kernel(config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps, n_run, device.target)
     arguments = (
         u, alpha, beta, tail, conv, bias, decay, np.float32(config.rms_epsilon),
-        window.segment_of_row, window.first, window.segment_slot, w, out_g, out_beta,
+        window.segment_of_row, window.first, window.segment_slot, np.int32(window.n_rows), w, out_g, out_beta,
     )
-    return Launch(device, run, Shape(((n_units + WARPS - 1) // WARPS, window.n_rows), THREADS), arguments, programmatic)
+    grid = ((n_units + WARPS - 1) // WARPS, (window.n_rows + n_run - 1) // n_run)
+    return Launch(device, run, Shape(grid, THREADS), arguments, programmatic)
 
 
 def launch_gate_norm(
@@ -194,7 +151,7 @@ def launch_gate_norm(
 ) -> Launch:
     """out = rms(o_h) * weight * sigmoid(z_h) per head [rows, v_heads * S], and its codes."""
     check(config)
-    n_groups = n_rows * config.ssm_inner // 32
-    arguments = (o, z, weight, np.float32(config.rms_epsilon), np.int32(n_groups), out, *arrays_of(coded))
-    shape = Shape(((n_groups + WARPS - 1) // WARPS, 1), THREADS)
+    n_heads = n_rows * config.n_ssm_v_heads
+    arguments = (o, z, weight, np.float32(config.rms_epsilon), np.int32(n_heads), out, *arrays_of(coded))
+    shape = Shape(((n_heads + WARPS - 1) // WARPS, 1), THREADS)
     return Launch(device, gate_norm_kernel(config.ssm_state, device.target), shape, arguments, programmatic)

@@ -78,6 +78,13 @@ class GraphTable:
         graph.replay(stream)
         self.n_replays += 1
 
+    def forget(self, key: Hashable) -> None:
+        """Free the graph of a key, where there is one."""
+        graph = self.graphs.pop(key, None)
+        if graph is not None:
+            self.device.synchronise()
+            graph.close()
+
     def clear(self) -> None:
         """Free every graph."""
         self.device.synchronise()

@@ -1,7 +1,7 @@
 """Block scores of the sparse attention's indexer.
 
 The orders of host/indexer.py: a dot product is eight lanes (eight neighbouring threads), a block's score a chain over heads of
-max(0, dot) with the comparison written out.  A thread block scores 256 key blocks of one row; thread blocks beyond the row's
+max(0, dot) with the comparison written out.  A thread block scores 256 key blocks of one row (32 in windows of few rows); thread blocks beyond the row's
 own blocks leave at once, and so do rows whose cells all fit into the selection.  Pooled keys are made by heads.py, cells are
 chosen by selection.py.  Flat shapes: queries [rows, Ni, Di], pooled [slots, blocks, Di], scores [rows, most_blocks].
 Does not know: selection, attention.
@@ -23,8 +23,9 @@ from strata.model.config import ModelConfig
 ZERO = np.float32(0.0)
 THREADS = 256
 BLOCKS_PER_PASS = THREADS // 8
-PASSES = 8
-BLOCKS_PER_GRID = BLOCKS_PER_PASS * PASSES
+PASSES, WINDOW_PASSES = 8, 1
+"""Passes of a thread block: a wide window reads a row's queries once for many key blocks, a narrow one spreads over the card."""
+MOST_SPREAD_ROWS = 8
 LARGEST_QUERY = 1024
 
 
@@ -40,10 +41,10 @@ def _as_it_is(query, pooled, at, total):
 
 
 @cache
-def scores_kernel(n_heads: int, size: int, block: int, width: int, target: Target):
-    """Return kernel(queries, pooled, slots, positions, n_blocks, most_blocks, scores); grid (most_blocks / BLOCKS_PER_GRID, rows)."""
+def scores_kernel(n_heads: int, size: int, block: int, width: int, passes: int, target: Target):
+    """Return kernel(queries, pooled, slots, positions, n_blocks, most_blocks, scores); grid (most_blocks / (BLOCKS_PER_PASS * passes), rows)."""
     per_lane = size // 8
-    n_query = n_heads * per_lane
+    n_query, per_grid = n_heads * per_lane, BLOCKS_PER_PASS * passes
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     def heads_from(h):
@@ -73,7 +74,7 @@ def scores_kernel(n_heads: int, size: int, block: int, width: int, target: Targe
         row = np.int32(cuda.blockIdx.y)
         n_cells = positions[row] + 1
         n_here = n_cells // block
-        first = np.int32(cuda.blockIdx.x) * BLOCKS_PER_GRID
+        first = np.int32(cuda.blockIdx.x) * per_grid
         if n_cells <= width or first >= n_here:
             return
         thread = np.int32(cuda.threadIdx.x)
@@ -83,7 +84,7 @@ def scores_kernel(n_heads: int, size: int, block: int, width: int, target: Targe
             for m in range(per_lane):
                 query[h * per_lane + m] = float_at(queries, own_query + 4 * (h * size + 8 * m))
         home = np.int64(slots[row]) * n_blocks
-        for turn in range(PASSES):
+        for turn in range(passes):
             warp_first = first + turn * BLOCKS_PER_PASS + (thread >> 5) * 4
             if warp_first < n_here:
                 b = first + turn * BLOCKS_PER_PASS + own
@@ -105,7 +106,9 @@ def launch_scores(
     """
     n_heads, size = config.n_indexer_heads, config.indexer_dim
     require(size % 8 == 0 and n_heads * size <= LARGEST_QUERY, f"indexer {n_heads} x {size}", f"{LARGEST_QUERY} values of a query fit")
-    run = scores_kernel(n_heads, size, config.indexer_block, config.selection_width, device.target)
+    passes = WINDOW_PASSES if window.n_rows <= MOST_SPREAD_ROWS else PASSES
+    run = scores_kernel(n_heads, size, config.indexer_block, config.selection_width, passes, device.target)
     arguments = (queries, pooled, window.slots, window.positions, np.int32(n_blocks), np.int32(most_blocks), scores)
-    grid = ((most_blocks + BLOCKS_PER_GRID - 1) // BLOCKS_PER_GRID, window.n_rows)
+    per_grid = BLOCKS_PER_PASS * passes
+    grid = ((most_blocks + per_grid - 1) // per_grid, window.n_rows)
     return Launch(device, run, Shape(grid, THREADS), arguments, programmatic)

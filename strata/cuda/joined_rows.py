@@ -23,7 +23,7 @@ from strata.formats.table import FORMATS
 MOST_MATRICES, MOST_FLOATS = 3, 2
 OUTPUTS = 2
 """Float outputs of a block."""
-FLOAT_BYTES = {1: 28000, 2: 36000, 3: 45000, 4: 57000}
+FLOAT_BYTES = {1: 28000, 2: 36000, 3: 45000, 4: 57000, 5: 57000, 6: 57000, 7: 57000, 8: 57000}
 """Shared memory that a block may use for its float outputs, by rows; activation rows that do not fit are read from outside."""
 
 

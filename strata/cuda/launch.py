@@ -15,10 +15,6 @@ from strata.cuda.device import CudaDevice
 from strata.cuda.found import _checked
 from strata.cuda.seam import SIMULATED
 
-PLAIN_SHARED_BYTES = 48 * 1024
-"""Dynamic shared memory that needs no asking."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shape:
     """Grid (x, y), threads per block, dynamic shared memory in bytes."""
@@ -57,9 +53,7 @@ class Launch:
         self.function = self.device.function_of(self.dispatcher, tuple(type_of(a) for a in self.arguments))
         self._cells = cells_of(self.arguments)
         self._pointers = self._cells.ctypes.data + 8 * np.arange(self._cells.size, dtype=np.uint64)
-        if self.shape.shared_bytes > PLAIN_SHARED_BYTES and not self.device.is_blueprint:
-            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _checked(driver.cuFuncSetAttribute(self.function, attribute, self.shape.shared_bytes))
+        self.device.allow_shared(self.function, self.shape.shared_bytes)
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *self.shape.grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self.shape.n_threads, 1, 1

@@ -10,6 +10,8 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
+from strata.cuda.addresses import shared_address
+from strata.cuda.chains import products, squares
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid, silu
@@ -21,7 +23,7 @@ from strata.model.config import ModelConfig
 
 ZERO = np.float32(0.0)
 SMALLEST = np.float32(1e-6)
-THREADS = 256
+THREADS, GATE_THREADS = 256, 512
 LARGEST_HIDDEN = 5600
 """Key and query of one stream must fit into a block's shared memory."""
 
@@ -69,21 +71,19 @@ def _root_gate(s):
 
 @cache
 def gate_kernel(hidden: int, n_streams: int, target: Target):
-    """Return the kernel; grid (C, rows), THREADS threads: a block has one stream of one row.
+    """Return the kernel; grid (C, rows), GATE_THREADS threads: a block has one stream of one row.
 
     kernel(residual, key, value, norm_key, norm_query, norm_conv, eps, root_hidden, gated, conv_rows).
     """
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+    chain, dot_chain = squares(hidden), products(hidden)
 
     @jit
     def norm_scale(values, eps, thread):
         """The RMS scale of a vector in shared memory, by one warp."""
-        total = ZERO
-        for i in range(thread, hidden, 32):
-            total = fma(values[i], values[i], total)
-        return scale_from_sum(sum_row(total), hidden, eps)
+        return scale_from_sum(sum_row(chain(shared_address(values), thread)), hidden, eps)
 
-    @kernel(THREADS)
+    @kernel(GATE_THREADS)
     def run(residual, key, value, norm_key, norm_query, norm_conv, eps, root_hidden, gated, conv_rows):
         a = cuda.shared.array(hidden, np.float32)
         b = cuda.shared.array(hidden, np.float32)
@@ -92,7 +92,7 @@ def gate_kernel(hidden: int, n_streams: int, target: Target):
         wait_before()
         c, row, thread = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y), np.int32(cuda.threadIdx.x)
         base, norm_at = (np.int64(row) * n_streams + c) * hidden, c * hidden
-        for i in range(thread, hidden, THREADS):
+        for i in range(thread, hidden, GATE_THREADS):
             a[i], b[i] = key[base + i], residual[base + i]
         cuda.syncthreads()
         if thread < 32:
@@ -105,21 +105,18 @@ def gate_kernel(hidden: int, n_streams: int, target: Target):
                 found[1] = scale
         cuda.syncthreads()
         scale_key, scale_query = found[0], found[1]
-        for i in range(thread, hidden, THREADS):
+        for i in range(thread, hidden, GATE_THREADS):
             a[i] = mul(mul(a[i], scale_key), norm_key[norm_at + i])
             b[i] = mul(mul(b[i], scale_query), norm_query[norm_at + i])
         cuda.syncthreads()
         if thread < 32:
             # Four copies of the eight lanes: whole warps exchange.
-            total = ZERO
-            for i in range(thread & 7, hidden, 8):
-                total = fma(a[i], b[i], total)
-            strength = _root_gate(div(sum_eight(total), root_hidden))
+            strength = _root_gate(div(sum_eight(dot_chain(shared_address(a), shared_address(b), thread & 7)), root_hidden))
             if thread == 0:
                 found[2] = strength
         cuda.syncthreads()
         strength = found[2]
-        for i in range(thread, hidden, THREADS):
+        for i in range(thread, hidden, GATE_THREADS):
             x = mul(value[np.int64(row) * hidden + i], strength)
             gated[base + i], a[i] = x, x
         cuda.syncthreads()
@@ -129,7 +126,7 @@ def gate_kernel(hidden: int, n_streams: int, target: Target):
                 found[0] = scale
         cuda.syncthreads()
         scale = found[0]
-        for i in range(thread, hidden, THREADS):
+        for i in range(thread, hidden, GATE_THREADS):
             conv_rows[base + i] = mul(mul(a[i], scale), norm_conv[norm_at + i])
 
     return run
@@ -221,7 +218,7 @@ def launch_gate(
         gated, conv_rows,
     )
     run = gate_kernel(config.hidden, config.n_streams, device.target)
-    return Launch(device, run, Shape((config.n_streams, n_rows), THREADS), arguments, programmatic)
+    return Launch(device, run, Shape((config.n_streams, n_rows), GATE_THREADS), arguments, programmatic)
 
 
 def launch_convolve_add(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_chunks, float_rows, float_short_rows, rows
+from strata.cuda import coding, float_chunks, float_rows, float_short_rows, float_wide_rows, rows
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
@@ -134,10 +134,11 @@ def code(device: CudaDevice, x, into: Coded, n_rows: int, spans=None, programmat
 
 def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, programmatic: bool = False) -> Launch:
     """out float32 [n_rows * n_out] = the first n_rows rows of x times the matrix."""
-    if n_rows <= rows.MOST_ROWS:
+    room = shared_room(device.card.capability)
+    if rows.takes(weights.type_id, n_rows, weights.n_groups, room):
         turns = rows.turns_of(weights.n_out)
         grid = rows.grid_of(weights.n_out, 1, turns)
-        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], shared_room(device.card.capability))
+        stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], room)
         n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
         kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
@@ -221,7 +222,13 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         shape = Shape((-(-n_out // per_block), 1), 32 * float_short_rows.N_WARPS, per_block * pitch)
         kernel = float_short_rows.short_rows(type_name, n_rows, device.target)
         return kernel, shape, (weights, *_int32s(n_in, n_out, per_block, pitch), x, out)
-    cut = float_rows.shape_of(type_name, n_in, n_rows, shared_room(device.card.capability))
+    room = shared_room(device.card.capability)
+    if n_in >= float_rows.LONG_ROW and float_wide_rows.takes(type_name, n_in, n_rows, room):
+        n_blocks = float_wide_rows.blocks_of(n_out) + float_wide_rows.blocks_of(other.n_out)
+        shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows))
+        kernel = float_wide_rows.wide_rows(type_name, n_rows, device.target)
+        return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out)
+    cut = float_rows.shape_of(type_name, n_in, n_rows, room)
     kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)
     n_blocks = -(-n_out // cut.n_outputs) + -(-other.n_out // cut.n_outputs)
     shape = Shape((n_blocks, 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)

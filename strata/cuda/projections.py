@@ -1,8 +1,8 @@
 """All products that a layer makes of one input, in as few launches as possible.
 
-A decode window takes up to three quantised matrices of one block format together and, where it has up to four rows, up to two
-float matrices beside them; float matrices are else taken two at a time.  Prompt chunks take every matrix by itself.  A row's
-bits do not depend on the choice.  Does not know: layers, what the products mean.
+A decode window takes up to three quantised matrices of one block format together and, where one pass over the weights
+serves all its rows, up to two float matrices beside them; float matrices are else taken two at a time.  Prompt chunks take
+every matrix by itself.  A row's bits do not depend on the choice.  Does not know: layers, what the products mean.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,13 @@ from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.placed import FloatMatrix
 from strata.cuda.products import Coded, Other, Packed
+from strata.cuda.shapes import shared_room
 from strata.cuda.tile_kernels import joined_tiles
 from strata.cuda.tiles import WINDOW, layout_of
 from strata.errors import DeviceError
+
+MOST_BESIDE = 1024
+"""Float outputs up to which more than rows.FEW_ROWS rows of them are computed beside quantised ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +44,9 @@ def launch_projections(
         raise DeviceError("products of one input", "the matrices have different numbers of columns", "launch them by themselves")
     launches, pairs = [], _alike(floats, joined_rows.MOST_FLOATS, lambda m: m.type_name)
     for parts in _alike(packed, joined_rows.MOST_MATRICES, lambda m: m.type_id):
-        if n_rows <= rows.MOST_ROWS:
-            beside = pairs.pop(0) if pairs else ()
+        m = parts[0].matrix
+        if rows.takes(m.type_id, n_rows, m.n_groups, shared_room(device.card.capability)):
+            beside = pairs.pop(0) if pairs and _goes_beside(pairs[0], n_rows) else ()
             launches.append(_joined(device, parts, beside, values, coded, n_rows, programmatic))
         elif n_rows <= products.WINDOW_ROWS:
             launches.append(_tiled(device, parts, coded, n_rows, programmatic))
@@ -50,6 +55,11 @@ def launch_projections(
     for pair in pairs:
         launches += _floats(device, pair, values, n_rows, programmatic)
     return launches
+
+
+def _goes_beside(pair: list[Projection], n_rows: int) -> bool:
+    """Whether float matrices go into a launch of quantised ones; with many rows many outputs have a quicker launch of their own."""
+    return n_rows <= rows.FEW_ROWS or sum(one.matrix.n_out for one in pair) <= MOST_BESIDE
 
 
 def _alike(parts: list[Projection], most: int, kind) -> list[list[Projection]]:

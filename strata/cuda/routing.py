@@ -5,7 +5,7 @@ Orders of host/experts.py.  A warp ranks a row (ranking.py).
 Entries (row, rank) are grouped by expert in first-appearance order, from counts alone, so that no timing enters: an entry's
 place is the number of entries whose expert appeared earlier, plus the earlier entries of its own expert.  Up to MOST_ROWS_TOGETHER rows
 do all of it in one block (grouping.py; router.py has the router's product in the same launch); prompt chunks take a kernel that
-ranks, one in which a warp finds an expert's first entry and count, and one in which it places that expert's entries.
+ranks and the two of chunk_grouping.py.
 
 Shapes: logits [rows, E]; ids int32, weights [rows, K]; experts, starts, entry_rows, n_listed as `products.Lists` (starts beyond the
 listed experts hold the number of entries); entry_of int32 [rows, K].  Does not know: formats, tiers, spans.
@@ -16,14 +16,14 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
+from strata.cuda import chunk_grouping
 from strata.cuda.device import CudaDevice
 from strata.cuda.grouping import grouping
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Lists
-from strata.cuda.ranking import NOBODY, SCRATCH, ranking
+from strata.cuda.ranking import SCRATCH, ranking
 from strata.cuda.seam import Target, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.shapes import require
-from strata.cuda.warps import ballot, count_bits, lower_lanes, smallest_int, sum_int
 from strata.model.config import ModelConfig
 
 MOST_TOGETHER = 1024
@@ -92,73 +92,6 @@ def threads_together(n_rows: int, n_used: int) -> int:
     return min(MOST_TOGETHER, max(32 * n_rows, (n_rows * n_used + 31) // 32 * 32))
 
 
-@cache
-def first_kernel(target: Target):
-    """Return kernel(ids, n_entries, n_experts, first, count): a warp per expert finds its first entry and its entries' number."""
-    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
-
-    @kernel(THREADS)
-    def run(ids, n_entries, n_experts, first, count):
-        go_on()
-        wait_before()
-        thread = np.int32(cuda.threadIdx.x) & 31
-        expert = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
-        if expert >= n_experts:
-            return
-        earliest, n = NOBODY, np.int32(0)
-        for entry in range(thread, n_entries, 32):
-            if ids[entry] == expert:
-                earliest, n = min(earliest, np.int32(entry)), np.int32(n + 1)
-        earliest, n = smallest_int(earliest), sum_int(n)
-        if thread == 0:
-            first[expert], count[expert] = earliest, n
-
-    return run
-
-
-@cache
-def place_kernel(n_used: int, target: Target):
-    """Return kernel(ids, n_entries, n_experts, first, count, experts, starts, entry_rows, entry_of, n_listed, n_starts)."""
-    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
-
-    @kernel(THREADS)
-    def run(ids, n_entries, n_experts, first, count, experts, starts, entry_rows, entry_of, n_listed, n_starts):
-        go_on()
-        wait_before()
-        thread = np.int32(cuda.threadIdx.x) & 31
-        expert = np.int32(cuda.blockIdx.x) * WARPS + (np.int32(cuda.threadIdx.x) >> 5)
-        if expert >= n_experts:
-            return
-        own_first, before, listed, n_all = first[expert], np.int32(0), np.int32(0), np.int32(0)
-        for other in range(thread, n_experts, 32):
-            earlier = first[other] < own_first
-            before += count[other] if earlier else 0
-            listed += 1 if earlier else 0
-            n_all += 1 if count[other] > 0 else 0
-        before, listed, n_all = sum_int(before), sum_int(listed), sum_int(n_all)
-        if expert == 0:
-            if thread == 0:
-                n_listed[0] = n_all
-            for place in range(n_all + thread, n_starts, 32):
-                starts[place] = n_entries
-        if count[expert] == 0:
-            return
-        if thread == 0:
-            experts[listed], starts[listed] = expert, before
-        at = before
-        for begin in range(own_first & -32, n_entries, 32):
-            entry = np.int32(begin + thread)
-            found = entry < n_entries and ids[min(entry, np.int32(n_entries - 1))] == expert
-            bits = ballot(found)
-            if found:
-                place = at + count_bits(bits & lower_lanes(thread))
-                entry_rows[place] = entry // n_used
-                entry_of[entry] = place
-            at += count_bits(bits)
-
-    return run
-
-
 def launch_route_and_group(
     device: CudaDevice, config: ModelConfig, logits, n_rows: int, ids, weights, lists: Lists, entry_of, first, count,
     programmatic: bool = False,
@@ -173,10 +106,10 @@ def launch_route_and_group(
         run = together_kernel(n_experts, n_used, n_rows, target)
         shape = Shape((1, 1), threads_together(n_rows, n_used))
         return (Launch(device, run, shape, (logits, ids, weights, *listed), programmatic),)
-    by_row, by_expert = ((Shape(((n + WARPS - 1) // WARPS, 1), THREADS)) for n in (n_rows, n_experts))
+    by_row, by_expert = Shape(((n_rows + WARPS - 1) // WARPS, 1), THREADS), Shape((n_experts, 1), chunk_grouping.THREADS)
     grouped = (ids, np.int32(n_entries), np.int32(n_experts), first, count)
     return (
         Launch(device, route_kernel(n_experts, n_used, target), by_row, (logits, np.int32(n_rows), ids, weights), programmatic),
-        Launch(device, first_kernel(target), by_expert, grouped, programmatic),
-        Launch(device, place_kernel(n_used, target), by_expert, (*grouped, *listed), programmatic),
+        Launch(device, chunk_grouping.first_kernel(target), by_expert, grouped, programmatic),
+        Launch(device, chunk_grouping.place_kernel(n_used, target), by_expert, (*grouped, *listed), programmatic),
     )

@@ -33,16 +33,16 @@ STAGES = 4
 ROWS_PER_WARP = 4
 ROWS_PER_TURN = WARPS * ROWS_PER_WARP
 THREADS = 32 * WARPS
-MOST_ROWS = 4
-"""Activation rows that share one pass over the weights."""
-MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4}
+FEW_ROWS, MOST_ROWS = 4, 8
+"""Activation rows that share one pass over the weights: the first on every card, the second where a block's shared memory holds them."""
+MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
 """Blocks that a multiprocessor should hold, by activation rows: bounds the registers."""
 MOST_TURNS = 8
 LEAST_BLOCKS = 1024
 """Blocks of a launch below which a block takes fewer turns."""
-DEEP_STAGES, DEEP_BLOCKS, DEEP_BYTES = 13, 264, 100_000
-"""Launches of at most DEEP_BLOCKS blocks, two for each multiprocessor of a large card, keep DEEP_STAGES stages where a block fits
-into DEEP_BYTES of shared memory: most of a row is then on its way before the previous kernel has ended."""
+DEEP_STAGES, MIDDLE_STAGES, DEEP_BLOCKS, DEEP_BYTES = 13, 8, 264, 112_000
+"""Launches of at most DEEP_BLOCKS blocks, two for each multiprocessor of a large card, keep DEEP_STAGES or MIDDLE_STAGES stages, where a
+block then fits into DEEP_BYTES of shared memory: most of a row is on its way before the previous kernel has ended."""
 GO_EARLY = True
 """Whether blocks of the next kernel may start, to fetch weights, as soon as all of a dense product's have started."""
 
@@ -62,13 +62,19 @@ def shared_bytes(type_id: int, n_rows: int, n_groups: int, stages: int = STAGES)
     return activation_bytes(n_rows, n_groups) + WARPS * stages * ROWS_PER_WARP * staging_of(FORMATS[type_id]).pitch
 
 
+def takes(type_id: int, n_rows: int, n_groups: int, room: int) -> bool:
+    """Whether these kernels take a product; `room`: the shared memory that a block can have."""
+    return n_rows <= FEW_ROWS or n_rows <= MOST_ROWS and shared_bytes(type_id, n_rows, n_groups) <= min(DEEP_BYTES, room)
+
+
 def stages_of(type_id: int, n_rows: int, n_groups: int, n_blocks: int, room: int) -> int:
     """Return how many stages a dense product's blocks keep: few blocks must have more of their weights on the way.
 
     `room`: the shared memory that a block can have.
     """
-    fits = shared_bytes(type_id, n_rows, n_groups, DEEP_STAGES) <= min(DEEP_BYTES, room)
-    return DEEP_STAGES if fits and n_blocks <= DEEP_BLOCKS else STAGES
+    most = min(DEEP_BYTES, room) if n_blocks <= DEEP_BLOCKS else 0
+    depths = (stages for stages in (DEEP_STAGES, MIDDLE_STAGES) if shared_bytes(type_id, n_rows, n_groups, stages) <= most)
+    return next(depths, STAGES)
 
 
 def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):

@@ -4,7 +4,7 @@ Rule `fill` of host/indexer.py.  Blocks rank by (score's key descending, index a
 the next one gives its first n_part cells.  One thread block per row: the key of the last whole block is found digit by digit
 (four histograms of integers, whose counts have no order), then two ascending passes place the cells.  A row with no more than
 `width` cells takes them all.  Flat shapes: scores [rows, most_blocks]; cells int32 [rows, width]; counts int32 [rows].
-Does not know: how scores are made.
+Contexts of few blocks go to narrow_selection.py.  Does not know: how scores are made.
 """
 
 from functools import cache
@@ -14,6 +14,7 @@ from numba import cuda
 
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
+from strata.cuda.narrow_selection import cut_of, narrow_kernel
 from strata.cuda.on_cuda import key
 from strata.cuda.seam import Target, jit, kernel, launch_dependents, shuffle_int, wait_for_dependency
 from strata.cuda.shapes import require
@@ -206,4 +207,7 @@ def launch_selection(
     block, width = config.indexer_block, config.selection_width
     require(width >= 2 * block, f"selection of {width} cells", "one whole block must always be taken")
     arguments = (scores, window.positions, np.int32(most_blocks), cells, counts)
-    return Launch(device, selection_kernel(block, width, device.target), Shape((window.n_rows, 1), THREADS), arguments, programmatic)
+    cut = cut_of(most_blocks)
+    n_threads = cut[0] if cut else THREADS
+    run = narrow_kernel(block, width, *cut, device.target) if cut else selection_kernel(block, width, device.target)
+    return Launch(device, run, Shape((window.n_rows, 1), n_threads), arguments, programmatic)

@@ -15,20 +15,24 @@ from functools import cache
 
 import numpy as np
 from numba import cuda
+from numba.cuda import types
 
-from strata.cuda.combine import Combined, combiner
+from strata.cuda.addresses import shared_address
+from strata.cuda.chains import squares
+from strata.cuda.combine import Combined, combiner_of_four
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid, silu
 from strata.cuda.products import Coded
-from strata.cuda.seam import Target, div, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
+from strata.cuda.seam import Target, div, fma, jit, kernel, launch_dependents, load_four_floats, mul, wait_for_dependency
 from strata.cuda.shapes import require
+from strata.cuda.stores import store_four_floats
 from strata.cuda.warps import scale_from_sum, sum_row
 from strata.model.config import ModelConfig
 
 ZERO, TWO = np.float32(0.0), np.float32(2.0)
-STREAM_THREADS, ROW_THREADS = 512, 256
+MOST_STREAM_THREADS, ROW_THREADS = 640, 256
 LARGEST_HIDDEN = 12000
 """A stream of one row must fit into a block's shared memory."""
 NO_BLOCK, PLAIN, EXPERTS = 0, 1, 2
@@ -46,68 +50,93 @@ def mixed_value(normed, gate, row, i, hidden, n_streams):
     return div(total, np.float32(n_streams))
 
 
+def threads_of(hidden: int) -> int:
+    """Return the threads of a stream's block: each takes four neighbouring values at a time."""
+    return min(MOST_STREAM_THREADS, (hidden + 127) // 128 * 32)
+
+
+def _written(hidden: int, source: int, n_used: int):
+    """Build `written(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i)`: four values of a stream, own[v:], with what is due."""
+    combined = combiner_of_four(hidden, n_used)
+
+    @jit
+    def nothing(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i):
+        return
+
+    @jit
+    def add_plain(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i):
+        y0, y1, y2, y3 = load_four_floats(y, 4 * (np.int64(row) * hidden + i))
+        own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
+        own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
+
+    @jit
+    def add_experts(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i):
+        y0, y1, y2, y3 = combined(y, entry_of, weights, shared, shared_gate, row, i)
+        own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
+        own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
+
+    return {NO_BLOCK: nothing, PLAIN: add_plain, EXPERTS: add_experts}[source]
+
+
 @cache
 def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normalises: bool, is_chosen: bool, target: Target):
-    """Return the kernel of a stream's write and norm; grid (C, rows), STREAM_THREADS threads.
+    """Return the kernel of a stream's write and norm; grid (C, rows), threads_of(hidden) threads.
 
     kernel(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed): `y` holds the block's
     rows, or the entries' rows with entry_of, weights, shared and shared_gate; block row r reads residual row chosen[r].
     """
-    combined = combiner(hidden, n_used)
-    count, n_own, per_lane = np.float32(n_streams), (hidden + STREAM_THREADS - 1) // STREAM_THREADS, hidden // 32
+    written, chain = _written(hidden, source, n_used), squares(hidden)
+    n_threads = threads_of(hidden)
+    step = 4 * n_threads
+    count, n_own = np.float32(n_streams), (hidden + step - 1) // step
+    n_values = 4 * n_own
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
-    @kernel(STREAM_THREADS)
+    @kernel(n_threads)
     def run(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
-        values = cuda.shared.array(hidden, np.float32)
-        scale_of_row = cuda.shared.array(1, np.float32)
-        factors, own = cuda.local.array(n_own, np.float32), cuda.local.array(n_own, np.float32)
+        values = cuda.shared.array(0, types.float32)
+        factors, own = cuda.local.array(n_values, np.float32), cuda.local.array(n_values, np.float32)
         go_on()
         thread = np.int32(cuda.threadIdx.x)
         c, row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y)
         if normalises:
             for m in range(n_own):
-                i = thread + m * STREAM_THREADS
+                i, v = 4 * thread + m * step, 4 * m
                 if i < hidden:
-                    factors[m] = norm[c * hidden + i]
+                    factors[v], factors[v + 1], factors[v + 2], factors[v + 3] = load_four_floats(norm, 4 * np.int64(c * hidden + i))
         wait_before()
         source_row = chosen[row] if is_chosen else row
         base = (np.int64(source_row) * n_streams + c) * hidden
         gate = mul(TWO, sigmoid(div(inject[row * n_streams + c], count))) if source != NO_BLOCK else ZERO
         # All loads come before the first store, which they would else wait for: the compiler must take both for one array's.
         for m in range(n_own):
-            i = thread + m * STREAM_THREADS
+            i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
-                value = residual[base + i]
-                if source == PLAIN:
-                    value = fma(y[np.int64(row) * hidden + i], gate, value)
-                if source == EXPERTS:
-                    value = fma(combined(y, entry_of, weights, shared, shared_gate, row, i), gate, value)
-                own[m] = value
+                own[v], own[v + 1], own[v + 2], own[v + 3] = load_four_floats(residual, 4 * (base + i))
+                written(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i)
         for m in range(n_own):
-            i = thread + m * STREAM_THREADS
+            i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
-                if source != NO_BLOCK:
-                    residual[base + i] = own[m]
                 if normalises:
-                    values[i] = own[m]
+                    store_four_floats(values, 4 * np.int64(i), own[v], own[v + 1], own[v + 2], own[v + 3])
+                if source != NO_BLOCK:
+                    store_four_floats(residual, 4 * (base + i), own[v], own[v + 1], own[v + 2], own[v + 3])
         if normalises:
             cuda.syncthreads()
             if thread < 32:
-                total = ZERO
-                for m in range(per_lane):
-                    value = values[32 * m + thread]
-                    total = fma(value, value, total)
-                scale = scale_from_sum(sum_row(total), hidden, eps)
+                scale = scale_from_sum(sum_row(chain(shared_address(values), thread)), hidden, eps)
                 if thread == 0:
-                    scale_of_row[0] = scale
+                    values[hidden] = scale
             cuda.syncthreads()
-            scale = scale_of_row[0]
+            scale = values[hidden]
             out = (np.int64(row) * n_streams + c) * hidden
             for m in range(n_own):
-                i = thread + m * STREAM_THREADS
+                i, v = 4 * thread + m * step, 4 * m
                 if i < hidden:
-                    normed[out + i] = mul(mul(own[m], scale), factors[m])
+                    store_four_floats(
+                        normed, 4 * (out + i), mul(mul(own[v], scale), factors[v]), mul(mul(own[v + 1], scale), factors[v + 1]),
+                        mul(mul(own[v + 2], scale), factors[v + 2]), mul(mul(own[v + 3], scale), factors[v + 3]),
+                    )
 
     return run
 
@@ -173,7 +202,7 @@ def launch_write_normalise(
     arguments = [block, inject, entry_of, weights, shared, shared_gate, chosen, norm]
     filled = [residual if argument is None else argument for argument in arguments]
     eps, output = np.float32(config.rms_epsilon), residual if normed is None else normed
-    return Launch(device, run, Shape((n_streams, n_rows), STREAM_THREADS), (residual, *filled, eps, output), programmatic)
+    return Launch(device, run, Shape((n_streams, n_rows), threads_of(hidden), 4 * (hidden + 4)), (residual, *filled, eps, output), programmatic)
 
 
 def launch_low_rank_gate(device: CudaDevice, low, n_rows: int, rank: int, n_streams: int, programmatic: bool = False) -> Launch:

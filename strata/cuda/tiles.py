@@ -75,7 +75,7 @@ without a branch between them: reads and products of one run while the floats of
 
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
-CHUNK = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
+CHUNK = Tile(bands=4, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=2)
 """For prompt chunks."""
 EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
 """For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two.  Their rows

@@ -9,6 +9,7 @@ thread ends with the same bits as the tree over lanes of `numerics.orders`.  Who
     ballot(condition) -> int32                   bit l is thread l's condition
     count_bits(int32), lower_lanes(lane)         set bits; the mask of threads below `lane`
     lowest_lane(bits)                            the lowest set bit's number, bits not 0
+    meeting(n) -> meet(sums, thread)             n (1 .. 32) sums over 32 lanes at once, of which each thread gets one
     scale_from_sum(total, n, eps)                1 / sqrt(total / n + eps), the scale of an RMS norm
 """
 
@@ -37,6 +38,41 @@ def sum_eight(x):
     x = add(x, exchange_float(x, np.int32(4)))
     x = add(x, exchange_float(x, np.int32(2)))
     return add(x, exchange_float(x, np.int32(1)))
+
+
+def _level(step: int, n_left: int, follow):
+    """Build one level of the tree between threads `step` apart, after which a thread has n_left sums (0: it had one and keeps it)."""
+    apart = np.int32(step)
+
+    @jit
+    def level(sums, thread):
+        upper = (thread & step) != 0
+        if n_left == 0:
+            sums[0] = add(sums[0], exchange_float(sums[0], apart))
+        for i in range(n_left):
+            low, high = sums[i], sums[i + n_left]
+            sums[i] = add(high if upper else low, exchange_float(low if upper else high, apart))
+        return follow(sums, thread)
+
+    return level
+
+
+@jit
+def _first(sums, thread):
+    return sums[0]
+
+
+@cache
+def meeting(n_sums: int):
+    """Build `meet(sums, thread)`: sum number thread // (32 / n_sums) of those that the 32 threads of a warp hold, sums[n] each.
+
+    Where a thread has several sums left it hands one half over and goes on with the other, so that each level has half as many
+    exchanges as the one before.  n_sums is a power of two up to 32; `sums` is overwritten.
+    """
+    meet = _first
+    for step in (1, 2, 4, 8, 16):
+        meet = _level(step, n_sums * step // 32, meet)
+    return meet
 
 
 @jit

@@ -50,7 +50,7 @@ class Residency:
         return layer, expert
 
     def release(self, slot: int) -> None:
-        """Let a slot that was kept be free again."""
+        """Give up a slot that was reserved or lent and holds nothing: it is free again."""
         self._reserved[slot] = False
 
     def vacate(self, layer: int, expert: int) -> int:

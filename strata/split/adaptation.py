@@ -7,10 +7,11 @@ makes each resident when its bytes have landed.
     async      a round moves one step per decoded window - choose, copy, land - and never holds a window up: what has not
                landed when its turn comes is asked for again after the next window
 
-`settle` ends a round that is under way; it is called before a new request is read, so that rounds stand still while prompts
+Every device has its own usage, its own choice and its own `adapt_swaps`.  `settle` ends a round that is under way; it is called before a new request is read, so that rounds stand still while prompts
 are.  One thread calls everything here; only bytes are copied on the helper.  Does not know: what is computed.
 """
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ from strata.experts.adaptive import choose_swaps
 from strata.experts.residency import ABSENT
 from strata.experts.usage import DECODED
 from strata.split.tiers import DeviceTier
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,14 +142,22 @@ class Adaptation:
         return Move(tier, layer, comes, goes, table.vacate(layer, goes))
 
     def _land(self) -> None:
-        """Wait for the copies and make the newcomers resident."""
-        saved, self._copies = self._copies.result(), None
-        for move, blobs in zip(self._moves, saved, strict=True):
+        """Wait for the copies and make the newcomers resident; a round whose copies failed is given up, its slots are free."""
+        copies, self._copies = self._copies, None
+        moves, self._moves = self._moves, []
+        try:
+            saved = copies.result()
+        except Exception as error:
+            LOG.warning("a round of swaps was given up: %s; its %d slots stay free until the next", error, len(moves))
+            self.counters["adapt_failed_rounds"] += 1
+            for move in moves:
+                move.tier.residency.release(move.slot)
+            return
+        for move, blobs in zip(moves, saved, strict=True):
             move.tier.residency.settle(move.layer, move.comes, move.slot)
             if blobs is not None:
                 move.tier.arena.exchange(move.layer, move.comes, move.goes, blobs)
-        self.counters["adapt_swaps"] += len(self._moves)
-        self._moves = []
+        self.counters["adapt_swaps"] += len(moves)
 
 
 def copy_all(moves: Sequence[Move]) -> list[dict[str, np.ndarray] | None]:

@@ -10,7 +10,7 @@ from strata.errors import DeviceMemoryError
 from strata.host.expert_memory import CACHE, RING
 from strata.model.model import Model
 from strata.split.opening import close_stages, open_stages
-from strata.split.tier_opening import by_device, tier_device
+from strata.split.tier_opening import by_device, require_host, tier_device
 from strata.split.tier_sizes import BUFFERS, size_tiers
 
 
@@ -38,6 +38,7 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
             taken = tuple(device.taken.items())
             found.append(DeviceBytes(device.name, budget, taken))
         if resolved.tier.cache is not None:
+            require_host("expert_cache", stages)
             found = _with_tiers(model, resolved, by_device(stages), found)
         return tuple(found)
     finally:

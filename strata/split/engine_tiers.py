@@ -5,6 +5,7 @@ calls it.  Does not know: requests, windows' contents.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from strata.cpu_pool.arena import COPIES, FILE
 from strata.errors import UsageError
@@ -15,7 +16,7 @@ from strata.rows import Window
 from strata.split.adaptation import Adaptation
 from strata.split.lending import Lending
 from strata.split.stages import Stage
-from strata.split.tier_opening import open_tiers
+from strata.split.tier_opening import open_tiers, require_host
 from strata.split.tiers import DeviceTier
 
 SERVED = ("vram", "pcie", "cpu")
@@ -37,19 +38,19 @@ class EngineTiers:
             self.devices, self.lending = opened.tiers, Lending(opened.loans)
             self.chunk_rows, self.notes = opened.chunk_rows, opened.notes
         if self.devices or self._settings.profile_save:
-            self._require_host(stages)
+            require_host("expert_profile_save", stages)
+            self._require_folder()
             self.counts = new_counts(self._config.n_layers, self._config.n_experts)
             for stage in stages:
                 stage.executor.routed = self.counts
         if self._settings.adapts and not all(tier.holds_all for tier in self.devices):
             self.adaptation = Adaptation(self.devices, self.counts, self._settings)
 
-    def _require_host(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            if stage.executor.device.kind != "host":
-                raise UsageError(
-                    f"expert_profile_save with a stage on {stage.executor.device.name}", "routing is counted on host devices only", "leave --expert-profile-save out"
-                )
+    def _require_folder(self) -> None:
+        """Refuse a profile that could not be written at the end, before anything runs."""
+        path = self._settings.profile_save
+        if path and not Path(path).absolute().parent.is_dir():
+            raise UsageError(f"expert_profile_save={path}", "its folder is not there", "name a file in a folder that exists")
 
     def begin_run(self) -> None:
         """Start counting anew."""
@@ -91,7 +92,7 @@ class EngineTiers:
         """Return the counters of the run, empty without a tier; names as `strata.batch.counters`."""
         if not self.devices:
             return {}
-        found = {"adapt_rounds": 0, "adapt_swaps": 0, "evictions": 0, "adapt_late_steps": 0, "adapt_wait_us": 0}
+        found = {"adapt_rounds": 0, "adapt_swaps": 0, "evictions": 0, "adapt_late_steps": 0, "adapt_failed_rounds": 0, "adapt_wait_us": 0}
         for row, prefix in enumerate(("", "prompt_")):
             for column, place in enumerate(SERVED):
                 found[f"{prefix}{place}_entries"] = sum(int(tier.served[row, column]) for tier in self.devices)

@@ -43,13 +43,11 @@ class OpenedTiers:
 
 def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> OpenedTiers:
     """Open a tier on every device of the stages and hand it to their executors; raises DeviceMemoryError, UsageError, ModelFileError."""
+    require_host("expert_cache", stages)
     pairs = profile_pairs(model, resolved.tier.profile)
     banks = banks_of(layers_of(stages))
     in_file = open_arena(banks, ArenaSettings())
     on_devices = by_device(stages)
-    for device, _ in on_devices:
-        if device.kind != "host":
-            raise UsageError(f"expert_cache on {device.name}", "the expert tier runs on host devices only", "leave --expert-cache out")
     sizes = size_tiers(resolved, model.config, [tier_device(model, device, own) for device, own in on_devices])
     tiers, loans = [], []
     for (device, own), size in zip(on_devices, sizes.devices, strict=True):
@@ -89,6 +87,14 @@ def _open_loan(model: Model, device, stages: Sequence[Stage], tier: DeviceTier, 
     else:
         LOG.info("prompt buffers: %s keeps its own (%.1f MiB) for chunks of up to %d tokens", device.name, n_bytes / MIB, chunk_rows)
     return loan
+
+
+def require_host(setting: str, stages: Sequence[Stage]) -> None:
+    """Raise UsageError where a stage lies on a card: what a setting asks for is done on host devices only."""
+    for stage in stages:
+        if stage.executor.device.kind != "host":
+            name, flag = stage.executor.device.name, setting.replace("_", "-")
+            raise UsageError(f"{setting} with a stage on {name}", "the expert tier runs on host devices only", f"leave --{flag} out")
 
 
 def banks_of(layers: Mapping[int, PlacedMoe]) -> Banks:

@@ -21,6 +21,7 @@ TIER = ("--expert-cache", 150, "--pcie-frac", 0, "--adapt-every", 1)
         (("--adapt-decay", 2), "adapt_decay=2.0"),
         (("--adapt-min-gain", -1), "adapt_min_gain=-1.0"),
         (("--mmap-experts", "--resident-experts"), "mmap_experts"),
+        (("--expert-profile-save", "/no/such/folder/own.json"), "expert_profile_save=/no/such/folder/own.json"),
         (("--resident-budget-gib", 1), "resident_budget_gib=1.0"),
         (("--expert-cache", 5, "--expert-profile", "/no/such/profile.json"), "/no/such/profile.json"),
         (("--expert-cache", "auto", "--devices", "host:17m", "--context", 128), "expert cache"),

@@ -96,6 +96,34 @@ def test_attention_has_the_bits_of_the_host(config, kv, card, control):
 
 
 @BOTH
+@pytest.mark.parametrize("kv", ["f16", "int8"])
+def test_attention_of_narrow_windows_has_the_bits_of_the_host_around_ends_of_splits(config, kv, card, control):
+    lengths = (64, 63, 127, 128, 65, 129, 1, 193)
+    for n_rows in range(1, 9):
+        positions = [lengths[(row + n_rows) % 8] - 1 for row in range(n_rows)]
+        checks_attention.check_attention(card, control, config, kv, single_rows(n_rows, positions), 200, n_rows)
+
+
+@BOTH
+@pytest.mark.parametrize("kv", ["f16", "int8", "f32"])
+@pytest.mark.parametrize("segments", [
+    ((0, 60, 9),), ((0, 0, 16),), ((0, 126, 33),), ((0, 0, 257),), ((1, 62, 3), (0, 0, 70), (2, 127, 2)),
+], ids=["9", "16", "33", "257", "three slots"])
+def test_attention_of_chunks_has_the_bits_of_the_host(config, kv, segments, card, control):
+    checks_attention.check_attention(card, control, config, kv, window_of(*segments), 260, len(segments))
+
+
+def test_attention_of_a_chunk_that_grows_out_of_its_selection_has_the_bits_of_the_host(card, control):
+    for kv in ("f16", "int8"):
+        width = SMALL.selection_width
+        checks_attention.check_attention(card, control, SMALL, kv, window_of((0, width - 21, 45)), width + 40, 6)
+
+
+def test_attention_over_more_splits_than_a_merge_reads_ahead_has_the_bits_of_the_host(card, control):
+    checks_attention.check_attention(card, control, SMALL, "f16", single_rows(2, (64 * 66, 64 * 64 - 1)), 64 * 67, 7)
+
+
+@BOTH
 def test_routing_and_grouping_are_those_of_the_host_at_every_row_count(config, card):
     checks_small.check_routing(card, config, ROW_COUNTS)
 

@@ -103,7 +103,7 @@ def test_listed_experts_have_the_bits_of_the_host(form, card, control):
 
 
 @pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
-@pytest.mark.parametrize("n_in", [64, 320, 1284, 2560])
+@pytest.mark.parametrize("n_in", [64, 320, 1284, 2560, 10240])
 def test_a_float_product_has_the_bits_of_the_host_at_every_row_count(type_name, n_in, card, control):
     from strata.cuda.products import floats
 

@@ -60,14 +60,14 @@ def quantised_products() -> Iterator[Entry]:
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
-        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
+        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128), (5, 128), (8, 128)):
             yield Entry(
                 f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, STAGES, t), _signature(DENSE_ROWS),
-                most, n_rows == 1 or chosen and n_rows == 4,
+                most, n_rows == 1 or chosen and n_rows in (4, 8),
             )
             yield Entry(
                 f"deep dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, DEEP_STAGES, t),
-                _signature(DENSE_ROWS), 168, chosen and n_rows == 1,
+                _signature(DENSE_ROWS), 168, chosen and n_rows in (1, 8),
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
         for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
@@ -106,13 +106,13 @@ def joined_products() -> Iterator[Entry]:
     from strata.cuda.tiles import WINDOW
 
     for type_id, form in FORMATS.items():
-        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128)):
+        for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128), (5, 128), (8, 128)):
             for floats in ("", "BF16", "F32"):
                 staged = bool(floats) and float_cut(floats, 2560, n_rows)[0]
                 yield Entry(
                     f"joined_rows {form.name} {n_rows} {floats or 'alone'}",
                     lambda t, i=type_id, r=n_rows, f=floats, s=staged: joined_rows(i, r, f, s, t), _signature(JOINED_ROWS), most,
-                    form.name in THOROUGH and n_rows in (1, 4) and floats == "BF16",
+                    form.name in THOROUGH and n_rows in (1, 4, 8) and floats == "BF16",
                 )
         yield Entry(
             f"joined_tiles {form.name}", lambda t, i=type_id: joined_tiles(i, WINDOW, t), _signature(JOINED_TILES), 80, form.name in THOROUGH
@@ -125,9 +125,10 @@ def float_products() -> Iterator[Entry]:
     from strata.cuda.float_short_rows import short_rows
     from strata.cuda.float_short_tiles import short_tiles
     from strata.cuda.float_tiles import float_tiles
+    from strata.cuda.float_wide_rows import wide_rows
 
     for name in ("BF16", "F16", "F32"):
-        for n_rows, n_outputs, staged in ((1, 1, True), (2, 1, True), (8, 1, False), (8, 4, False)):
+        for n_rows, n_outputs, staged in ((1, 1, True), (1, 3, True), (2, 3, True), (8, 1, False), (8, 4, False)):
             yield Entry(
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
@@ -136,6 +137,11 @@ def float_products() -> Iterator[Entry]:
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),
                 128, name == "BF16",
+            )
+        for n_rows in (3, 8):
+            yield Entry(
+                f"wide_rows {name} {n_rows}", lambda t, n=name, r=n_rows: wide_rows(n, r, t), _signature("u8 u8 I I I f32 f32 f32"),
+                160, name == "BF16",
             )
         chunk = _signature("u8 I I I f32 f32")
         yield Entry(f"float_lanes {name}", lambda t, n=name: float_lanes(n, SQUARE, t), chunk, 128, True)

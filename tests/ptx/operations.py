@@ -48,12 +48,15 @@ def streams() -> Iterator[Entry]:
     yield _entry("draft pick", drafts.pick_kernel, "f32 I i32 f32", 64)
     for name in ("BF16", "F16", "F32"):
         for config, label in ((REAL, "real"), (SMALL, "small")):
-            build = lambda t, c=config, n=name: read_mix.read_mix_kernel(c.hidden, c.n_streams, c.low_rank, n, t)  # noqa: E731
-            yield _entry(f"fused read {name} {label}", build, f"f32 u8 f32 I f32 {CODED}", 128, name == "BF16" and config is REAL)
+            for n_rows in (1, 2, 4, 8):
+                shape = read_mix.ReadShape(config.hidden, config.n_streams, config.low_rank, name, n_rows, name != "F32" or config is SMALL)
+                build = lambda t, s=shape: read_mix.read_mix_kernel(s, t)  # noqa: E731
+                representative = name == "BF16" and config is REAL and n_rows in (1, 8)
+                yield _entry(f"fused read {name} {label} {n_rows}", build, f"f32 u8 f32 I f32 {CODED}", 128, representative)
 
 
 def delta_net() -> Iterator[Entry]:
-    from strata.cuda import gdn
+    from strata.cuda import chunk_prepare, gdn
     from strata.cuda.chunk_scan import ChunkScanShape, chunk_scan_kernel
     from strata.cuda.scan import ScanShape, scan_kernel
     from strata.cuda.window_scan import WindowShape, window_scan_kernel
@@ -61,8 +64,9 @@ def delta_net() -> Iterator[Entry]:
     for config, label in ((REAL, "real"), (SMALL, "small")):
         heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
         real = config is REAL
-        build = lambda t, h=heads: gdn.prepare_kernel(*h, t)  # noqa: E731
-        yield _entry(f"prepare {label}", build, "7*f32 F 3*i32 3*f32", 80, real)
+        for n_run in (1, chunk_prepare.RUN):
+            build = lambda t, h=heads, n=n_run: chunk_prepare.prepare_kernel(*h, n, t)  # noqa: E731
+            yield _entry(f"prepare {n_run} {label}", build, "7*f32 F 3*i32 I 3*f32", 96, real)
         for keep in (True, False):
             build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k, t.async_copies), t)  # noqa: E731
             name = f"window scan {'kept' if keep else 'to be committed'} {label}"
@@ -81,7 +85,9 @@ def delta_net() -> Iterator[Entry]:
 
 def attention() -> Iterator[Entry]:
     from strata.cuda import attention as a
-    from strata.cuda import heads, indexer, merging, selection
+    from strata.cuda import heads, indexer, merging, narrow_selection, selection
+    from strata.cuda.tiled_attention import TileShape, tile_kernel
+    from strata.cuda.window_attention import StagedShape, staged_kernel
 
     kinds = {"f16": "u16", "int8": "i8", "f32": "f32"}
     for config, label in ((REAL, "real"), (SMALL, "small")):
@@ -95,11 +101,30 @@ def attention() -> Iterator[Entry]:
                 text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
                 name = f"attention {kv} {'looped' if looped else 'side by side'} {label}"
                 yield _entry(name, lambda t, s=split: a.attention_kernel(s, t), text, 168, real and kv == "f16")
-        yield _entry(f"merge {label}", lambda t, s=split: merging.merge_kernel(s, t), f"3*f32 i32 i32 I 3*f32 {CODED}", 64, real)
+            if kv != "f32":
+                for dense in (False, True):
+                    tile = TileShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
+                    text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32 {CODED}"
+                    name = f"attention {kv} tiled {'dense' if dense else 'chosen'} {label}"
+                    yield _entry(name, lambda t, s=tile: tile_kernel(s, t), text, 128, False)
+                    split = a.AttentionShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense, True)
+                    text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
+                    name = f"attention {kv} beside tiles {'dense' if dense else 'chosen'} {label}"
+                    yield _entry(name, lambda t, s=split: a.attention_kernel(s, t, True), text, 168, False)
+                    staged = StagedShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
+                    text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32"
+                    name = f"attention {kv} staged {'dense' if dense else 'chosen'} {label}"
+                    yield _entry(name, lambda t, s=staged: staged_kernel(s, t), text, 128, real and kv == "f16" and not dense)
+        yield _entry(f"merge {label}", lambda t, s=split: merging.merge_kernel(s, t), f"3*f32 i32 i32 I 3*f32 {CODED}", 128, real)
         geometry = (c.n_indexer_heads, c.indexer_dim, c.indexer_block, c.selection_width)
-        yield _entry(f"block scores {label}", lambda t, g=geometry: indexer.scores_kernel(*g, t), "2*f32 2*i32 2*I f32", 128, real)
+        for passes in (indexer.WINDOW_PASSES, indexer.PASSES):
+            build = lambda t, g=geometry, p=passes: indexer.scores_kernel(*g, p, t)  # noqa: E731
+            yield _entry(f"block scores {passes} passes {label}", build, "2*f32 2*i32 2*I f32", 128, real)
         build = lambda t, c=c: selection.selection_kernel(c.indexer_block, c.selection_width, t)  # noqa: E731
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
+        for cut in narrow_selection.CUTS:
+            build = lambda t, c=c, n=cut: narrow_selection.narrow_kernel(c.indexer_block, c.selection_width, *n, t)  # noqa: E731
+            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64, real and cut in ((1024, 1), (1024, 4)))
 
 
 def draft_layer() -> Iterator[Entry]:
@@ -117,15 +142,15 @@ def draft_layer() -> Iterator[Entry]:
 
 
 def small_operations() -> Iterator[Entry]:
-    from strata.cuda import lookup, ngrams, picks, routing
+    from strata.cuda import chunk_grouping, lookup, ngrams, picks, routing
 
     c = REAL
     yield _entry("route", lambda t: routing.route_kernel(c.n_experts, c.n_used, t), "f32 I i32 f32", 96)
     for n_rows in (1, 8):
         build = lambda t, n=n_rows: routing.together_kernel(c.n_experts, c.n_used, n, t)  # noqa: E731
         yield _entry(f"route and group {n_rows} rows", build, "f32 i32 f32 5*i32 I", 128, n_rows == 8)
-    yield _entry("first entries", routing.first_kernel, "i32 2*I 2*i32", 64)
-    yield _entry("placed entries", lambda t: routing.place_kernel(c.n_used, t), "i32 2*I 7*i32 I", 64)
+    yield _entry("first entries", chunk_grouping.first_kernel, "i32 2*I 2*i32", 64)
+    yield _entry("placed entries", lambda t: chunk_grouping.place_kernel(c.n_used, t), "i32 2*I 7*i32 I", 64)
     yield _entry("lookup of tokens", lambda t: lookup.lookup_kernel("Q4_K", 1, t), "u8 L i32 I f32", 64)
     for name in ("Q4_K", "IQ3_S", "Q2_0", "IQ4_NL", "Q5_1", "BF16"):
         yield _entry(f"lookup {name}", lambda t, n=name: lookup.lookup_kernel(n, 4, t), "u8 L i32 I f32", 64, name == "Q4_K")

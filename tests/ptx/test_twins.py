@@ -65,7 +65,7 @@ def test_the_twin_of_a_float_product_has_a_free_order():
     from strata.bench.gpu.free_order import one_float_row
     from strata.cuda.seam import target_of
 
-    free = compile_ptx(one_float_row("BF16", target_of(CAPABILITY)), _signature("u8 I I I f32 f32"), CAPABILITY)
+    free = compile_ptx(one_float_row("BF16", 3, target_of(CAPABILITY)), _signature("u8 I I I f32 f32"), CAPABILITY)
     assert unrounded_operations(free) != [] and ".local" not in free
 
 

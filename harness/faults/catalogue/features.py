@@ -143,9 +143,8 @@ def _resolved() -> list[Fault]:
             RESOLVED,
             "threads",
             "every engine runs on one thread",
-            ("batch/slots-2", "chunks/size-7"),
+            ("pool/threads-3", "pool/threads-2"),
             settings=lambda s: replace(s, threads=1),
-            survives="the number of threads may not change a bit, and no case of a suite is about it; the tests of rows run on one, two and three",
         ),
     ]
 

@@ -108,8 +108,8 @@ def _names_in(code) -> set[str]:
 
 
 @cache
-def one_float_row(type_name: str, target: Target):
-    """Return the twin of a float product of one row with long weight rows of a multiple of 16 bytes: one output a block.
+def one_float_row(type_name: str, n_outputs: int, target: Target):
+    """Return the twin of a float product of one row with long weight rows of a multiple of 16 bytes: n_outputs outputs a block.
 
     kernel(weights, n_in, n_out, pitch, x, out); shared memory as `float_rows.shape_of` gives it.
     """
@@ -120,15 +120,17 @@ def one_float_row(type_name: str, target: Target):
     commit, wait_all = move.commit, move.wait
     step = 4 * n_threads
 
-    @kernel(n_threads)
+    @kernel(n_threads * n_outputs)
     def run(weights, n_in, n_out, pitch, x, out):
         shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
         place, row = global_address(weights), global_address(x)
-        thread, n = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)
-        start, slot = np.int64(n) * n_in * value_bytes, shared + 4 * np.int64(n_in)
+        thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
+        n = np.int32(np.int32(cuda.blockIdx.x) * n_outputs + which)
+        start = np.int64(min(n, np.int32(n_out - 1))) * n_in * value_bytes
+        slot = shared + (4 * np.int64(n_in) + which * pitch)
         for piece in range(thread, (np.int64(n_in) * value_bytes) >> 4, n_threads):
             copy_weights(slot + 16 * piece, place + (start + 16 * piece))
-        for piece in range(thread, np.int64(n_in) >> 2, n_threads):
+        for piece in range(np.int32(cuda.threadIdx.x), np.int64(n_in) >> 2, n_threads * n_outputs):
             copy_row(shared + 16 * piece, row + 16 * piece)
         commit()
         wait_all()
@@ -140,7 +142,7 @@ def one_float_row(type_name: str, target: Target):
             total = total + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
         for mask in WARP_STEPS:
             total = total + exchange_float(total, np.int32(mask))
-        meeting = np.int64(n_in) + (np.int64(pitch) >> 2)
+        meeting = np.int64(n_in) + (np.int64(n_outputs * pitch) >> 2) + 2 * which
         if thread & 31 == 0:
             floats[meeting + (thread >> 5)] = total
         cuda.syncthreads()

@@ -15,6 +15,7 @@ from strata.cuda import float_rows, products
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.placed import CardStage
+from strata.cuda.shapes import shared_room
 from strata.errors import DeviceError
 from strata.formats.table import FORMATS
 
@@ -75,8 +76,9 @@ def float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
     """Return a float product of a random row and its twin; both write the array that is their last argument."""
     x, out = _rows(device, 1, matrix.n_in), device.empty(PURPOSE, matrix.n_out, np.float32)
     launch = products.floats(device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, 1, out)
-    cut, kernel = float_rows.shape_of(matrix.type_name, matrix.n_in, 1), one_float_row(matrix.type_name, device.target)
-    shape = Shape((matrix.n_out, 1), float_rows.THREADS_PER_OUTPUT, cut.shared_bytes)
+    cut = float_rows.shape_of(matrix.type_name, matrix.n_in, 1, shared_room(device.card.capability))
+    kernel = one_float_row(matrix.type_name, cut.n_outputs, device.target)
+    shape = Shape((-(-matrix.n_out // cut.n_outputs), 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)
     sizes = (np.int32(matrix.n_in), np.int32(matrix.n_out), np.int32(cut.pitch))
     return launch, Launch(device, kernel, shape, (matrix.raw, *sizes, x, out))
 

@@ -1,5 +1,7 @@
 """The operations beside the products at toy sizes: logic, bounds and guard bands."""
 
+from dataclasses import replace
+
 import pytest
 
 from strata.formats.table import by_name
@@ -11,7 +13,7 @@ def test_write_and_norm(card, control):
     checks_streams.check_write_and_norm(card, control, TOY, (1, 2))
 
 
-@pytest.mark.parametrize(("type_name", "row_counts"), [("BF16", (17,)), ("F16", (1,)), ("F32", (2,))])
+@pytest.mark.parametrize(("type_name", "row_counts"), [("BF16", (17,)), ("F16", (1, 3)), ("F32", (2,))])
 def test_the_fused_read(type_name, row_counts, card, control):
     checks_streams.check_read(card, control, TOY, type_name, row_counts)
 
@@ -23,6 +25,11 @@ def test_combine_and_activation(card, control):
 
 def test_a_window_of_the_gated_delta_net(card, control):
     checks_gdn.check_window(card, control, TOY, window_of((2, 5, 2), (0, 9, 1)), 1)
+
+
+def test_a_warp_that_prepares_rows_of_several_segments(card, control, monkeypatch):
+    monkeypatch.setattr("strata.cuda.chunk_prepare.FEW_ROWS", 0)
+    checks_gdn.check_window(card, control, TOY, window_of((2, 5, 3), (0, 0, 7), (1, 1, 2)), 1)
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -56,9 +63,28 @@ def test_selection(ties, card, control):
     checks_attention.check_selection(card, control, TOY, single_rows(4, (20, 34, 37, 150)), 160, ties)
 
 
+@pytest.mark.parametrize("cuts", [((32, 2),), ()], ids=["two keys a thread", "digits"])
+def test_selection_among_more_blocks_than_threads(cuts, card, control, monkeypatch):
+    monkeypatch.setattr("strata.cuda.narrow_selection.CUTS", cuts)
+    for ties in (False, True):
+        checks_attention.check_selection(card, control, TOY, single_rows(4, (20, 34, 37, 150)), 160, ties)
+
+
 @pytest.mark.parametrize("kv", ["f16", "int8", "f32"])
 def test_attention(kv, card, control):
     checks_attention.check_attention(card, control, TOY, kv, single_rows(1, (68,)), 72, 3)
+
+
+@pytest.mark.parametrize("kv", ["f16", "int8"])
+def test_attention_of_a_part_of_a_key_heads_group(kv, card, control):
+    config = replace(TOY, n_q_heads=24, n_kv_heads=2)
+    checks_attention.check_attention(card, control, config, kv, single_rows(1, (66,)), 70, 4)
+
+
+@pytest.mark.parametrize("segments", [((0, 61, 6),), ((1, 30, 4), (0, 33, 3))], ids=["tiles", "tiles and rows"])
+@pytest.mark.parametrize("kv", ["f16", "int8"])
+def test_attention_of_a_chunk(kv, segments, card, control):
+    checks_attention.check_attention(card, control, TOY, kv, window_of(*segments), 72, 5)
 
 
 def test_routing(card):
@@ -67,7 +93,7 @@ def test_routing(card):
 
 def test_routing_of_many_rows(card, monkeypatch):
     monkeypatch.setattr("strata.cuda.routing.MOST_TOGETHER", 4)
-    checks_small.check_routing(card, TOY, (3,))
+    checks_small.check_routing(card, TOY, (70,))
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q2_0", "IQ4_NL", "Q5_1"])

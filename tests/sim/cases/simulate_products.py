@@ -77,7 +77,7 @@ def test_listed_experts(card, control):
 
 
 @pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
-@pytest.mark.parametrize(("n_in", "n_rows"), [(64, 2), (1284, 3), (324, 9)])
+@pytest.mark.parametrize(("n_in", "n_rows"), [(64, 2), (1284, 3), (1288, 7), (324, 9)])
 def test_float_products(type_name, n_in, n_rows, card, control):
     n_out = 5
     weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)
@@ -91,7 +91,7 @@ def test_float_products(type_name, n_in, n_rows, card, control):
     ("names", "floats", "n_in", "n_rows", "most"),
     [
         (("Q4_K",) * 3, ("BF16",) * 2, 256, 1, 1), (("Q2_0",) * 2, ("F32",), 320, 2, 1), (("Q4_K",) * 3, ("BF16",) * 2, 256, 5, 2),
-        (("Q4_K", "Q8_0"), ("F16", "BF16"), 256, 1, 2), ((), ("F16",) * 2, 1056, 1, 1),
+        (("Q4_K", "Q8_0"), ("F16", "BF16"), 256, 1, 2), ((), ("F16",) * 2, 1056, 1, 1), ((), ("BF16",) * 2, 1056, 5, 1),
     ],
 )
 def test_products_launched_together(names, floats, n_in, n_rows, most, card, control):

@@ -104,6 +104,26 @@ def test_free_slots_are_filled_without_a_victim(cold):
     rounds.close()
 
 
+def test_copies_that_fail_end_a_round_and_not_the_engine(cold, monkeypatch, caplog):
+    tier, counts = cold
+
+    def failing(moves):
+        raise OSError("the disk is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("strata.split.adaptation.copy_all", failing)
+        rounds = Adaptation([tier], counts, settings(adapt_every=1))
+        counts[DECODED, 0, 3] = 5
+        rounds.window_decoded()
+        rounds.before_window()
+    assert "the disk is gone" in caplog.text and rounds.counters["adapt_failed_rounds"] == 1
+    assert (tier.residency.slot_of[0, 3], tier.residency.free_slots().tolist()) == (ABSENT, [0])
+    rounds.window_decoded()
+    rounds.before_window()
+    assert tier.residency.slot_of[0, 3] == 0 and slot_bytes(tier, 0) == expert_bytes(tier, 3)
+    rounds.close()
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, {"batch": 3}, {"batch": 3, "adapt_every": 3}, {"expert_profile": "none"}, {"adapt_swaps": 1}, {"mtp": True, "spec_policy": "full"}, {"prefill": 7}],

@@ -1,0 +1,106 @@
+"""Reads of keys and values that lie in shared memory as their formats' codes, four values at a time.
+
+Keys lie as key_reads.py describes (pieces of 16 bytes that change places), values as they are in the cells; int8 scales are widened
+where they are fetched.  The values are those of host/cells.py.  Does not know: who fetches, scores, softmax.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from strata.cuda.attention_parts import SPLIT
+from strata.cuda.cells import INT8_GROUP
+from strata.cuda.key_reads import cell_reader
+from strata.cuda.seam import half, jit, load_two_words, load_u8, load_u16, load_word, mul
+
+FORMATS = ("f16", "int8")
+"""Formats whose keys and values of a split fit into shared memory together."""
+LOW_HALF = np.uint32(0xFFFF)
+BYTE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StagedReader:
+    """A key passes in `rounds` of `per_round` eights of values, after which places repeat: their offsets are constants of the code.
+
+    `keys(shared, round_, cell, eight, part, out, at)`: out[at : at + 4] = values 8 eight + 4 part of a round and the next three;
+    `values(shared, cell, dim, out)`: out[:4] = values dim .. dim + 3 of a value vector, dim a multiple of four;
+    `value(shared, cell, dim)`: one of them.
+    """
+
+    rounds: int
+    per_round: int
+    keys: Callable
+    values: Callable
+    value: Callable
+
+
+def _halves(row_bytes, turn, values_byte):
+    n_eights = turn + 1
+    round_bytes = 16 * n_eights
+
+    @jit
+    def four(shared, byte, out, at):
+        a, b = load_two_words(shared, np.int64(byte))
+        first, second = np.uint32(a), np.uint32(b)
+        out[at], out[at + 1] = half(first & LOW_HALF), half(first >> np.uint32(16))
+        out[at + 2], out[at + 3] = half(second & LOW_HALF), half(second >> np.uint32(16))
+
+    @jit
+    def keys(shared, round_, cell, eight, part, out, at):
+        four(shared, cell * row_bytes + round_ * round_bytes + 8 * part + 16 * (eight ^ (cell & turn)), out, at)
+
+    @jit
+    def values(shared, cell, dim, out):
+        four(shared, values_byte + cell * row_bytes + 2 * dim, out, 0)
+
+    @jit
+    def value(shared, cell, dim):
+        return half(load_u16(shared, np.int64(values_byte + cell * row_bytes + 2 * dim)))
+
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, value)
+
+
+def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
+    n_eights = 2 * (turn + 1)
+    round_bytes = 16 * (turn + 1)
+
+    @jit
+    def scale_of(shared, kind, cell, i):
+        return shared[scales_at + (kind * SPLIT + cell) * n_scales + i // INT8_GROUP]
+
+    @jit
+    def four(shared, byte, factor, out, at):
+        word = load_word(shared, np.int64(byte))
+        for i in range(4):
+            out[at + i] = mul(np.float32(np.int8(word >> (BYTE * i))), factor)
+
+    @jit
+    def keys(shared, round_, cell, eight, part, out, at):
+        byte = cell * row_bytes + round_ * round_bytes + 4 * part + 8 * (eight & 1) + 16 * ((eight >> 1) ^ (cell & turn))
+        four(shared, byte, scale_of(shared, 0, cell, 8 * (round_ * n_eights + eight)), out, at)
+
+    @jit
+    def values(shared, cell, dim, out):
+        four(shared, values_byte + cell * row_bytes + dim, scale_of(shared, 1, cell, dim), out, 0)
+
+    @jit
+    def value(shared, cell, dim):
+        code = load_u8(shared, np.int64(values_byte + cell * row_bytes + dim))
+        return mul(np.float32(np.int8(code)), scale_of(shared, 1, cell, dim))
+
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, value)
+
+
+@jit
+def no_more(shared, round_, cell, part, queries_byte, values, sums):
+    """The end of a chain of steps."""
+    return
+
+
+def staged_reader(shape) -> StagedReader:
+    """Return the reader for a shape with `kv`, `size`, and `values_at`, `n_scales`, `scales_at` in floats of shared memory."""
+    reader = cell_reader(shape.kv, shape.size)
+    places = (16 * reader.pieces, reader.turn, 4 * shape.values_at)
+    return _codes(*places, shape.n_scales, shape.scales_at) if shape.kv == "int8" else _halves(*places)

@@ -1,0 +1,44 @@
+"""Prompt chunks of many sizes: the latest are remembered with their programs, older ones are given back."""
+
+import pytest
+
+from strata.cuda.compiling import why_no_compiler
+
+REASON = why_no_compiler()
+
+
+@pytest.mark.ptx
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_chunks_are_recorded_once_and_forgotten_when_others_have_come():
+    from strata.cuda.blueprint import Blueprint
+    from strata.cuda.executor import MOST_WIDE, CudaExecutor
+    from strata.cuda.placed import place_stage
+    from strata.model.model import load_model
+    from strata.numerics.rounding import mode_named
+    from strata.rows import Segment, Window
+    from strata.windows.stage_pass import pass_blocks
+    from tests.unit.model.fixture_files import FOLDER
+
+    model, device = load_model(FOLDER), Blueprint((9, 0))
+    placed = place_stage(device, model.weights, model.config, 0, 1)
+    executor, recorded = CudaExecutor(device, model.config, placed, mode_named("canonical"), "f16", 1, 256), []
+
+    def blocks(recorder, residual):
+        recorded.append(recorder.n)
+        return pass_blocks(recorder, residual)
+
+    def read(n_rows: int, start: int = 0) -> None:
+        executor.run_window(Window.of([Segment(0, start, (1,) * n_rows)], keep=True), None, blocks)
+
+    read(96)
+    before = len(recorded)
+    for start in (0, 96):
+        read(96, start)
+    classes = len(recorded) - before
+    assert classes <= 2, "the same chunk in a class of contexts is recorded once"
+    for n_rows in range(20, 20 + 2 * MOST_WIDE):
+        read(n_rows)
+    assert len([purpose for purpose in device.taken if "chunk" in purpose]) == MOST_WIDE
+    assert len(executor._programs) <= MOST_WIDE
+    executor.close()
+    assert not any("tables" in purpose or "sessions" in purpose or "buffers" in purpose for purpose in device.taken)

@@ -16,11 +16,12 @@ from strata.split.tier_sizes import BUFFERS, size_tiers
 
 @dataclass(frozen=True, slots=True)
 class DeviceBytes:
-    """One device: its budget (None: no limit) and (purpose, bytes) in the order of placing."""
+    """One device: its budget (None: no limit) and (purpose, bytes) in the order of placing; rows of a prompt chunk that a tier has room for (0: no tier)."""
 
     name: str
     budget_bytes: int | None
     purposes: tuple[tuple[str, int], ...]
+    chunk_rows: int = 0
 
     @property
     def total(self) -> int:
@@ -51,12 +52,12 @@ def _with_tiers(model: Model, resolved, on_devices, placed: list[DeviceBytes]) -
     for (device, own), taken in zip(on_devices, placed, strict=True):
         free = None if taken.budget_bytes is None else taken.budget_bytes - taken.total
         rooms.append(replace(tier_device(model, device, own), free_bytes=free, budget_bytes=taken.budget_bytes))
-    sizes = size_tiers(resolved, model.config, rooms).devices
+    sizes = size_tiers(resolved, model.config, rooms)
     return [
-        replace(taken, purposes=(
+        replace(taken, chunk_rows=sizes.chunk_rows, purposes=(
             *taken.purposes, (CACHE, max(1, size.n_slots) * room.slot_bytes), (RING, size.n_places * room.slot_bytes), (BUFFERS, size.own_bytes),
         ))
-        for taken, room, size in zip(placed, rooms, sizes, strict=True)
+        for taken, room, size in zip(placed, rooms, sizes.devices, strict=True)
     ]
 
 

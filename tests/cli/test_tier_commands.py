@@ -108,3 +108,10 @@ def test_the_harness_shares_a_cache_between_arms(tmp_path):
     fixed = harness(*run, "--pcie-frac", 0, "--adapt-every", 1000000)
     moving = harness(*run, "--pcie-frac", 0.5, "--adapt-every", 1000000)
     assert (fixed.code, moving.code) == (0, 1)
+
+
+def test_the_plan_says_whose_buffers_a_prompt_has():
+    tight = ("plan", "--context", 128, "--devices", "host:30m", "--expert-cache", "auto", "--pcie-frac", 0)
+    lent, own = strata(*tight), strata(*tight, "--no-prefill-borrow", "--prefill", 64)
+    assert lent.code == own.code == 0
+    assert "their buffers lent by the cache" in lent.out and "prompt chunks of up to 64 tokens, their buffers beside the cache" in own.out

@@ -2,6 +2,7 @@
 
     poison   cells past a slot's kept position are filled with NaN after each commit and at each new session
     jitter   each stage waits for a drawn time before each window, so that threads meet in other orders
+    pool-*   the CPU pool uses other instructions; failing-job: one of its jobs fails (`harness.pool_stress`)
     ties     logits are rounded to whole numbers, so that ties are everywhere: changes answers, alike in every arm that has it
 
 A stress stands between a stage and its executor and passes everything else through.  Does not know: requests, arms.
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from harness.draft_stress import DRAFT_STRESSES
+from harness.pool_stress import fail_a_job, pool_sets, use_instructions
 from harness.stressed import Stressed
 from strata.errors import UsageError
 from strata.host.executor import HostExecutor
@@ -87,6 +89,8 @@ STRESSES: dict[str, Callable[[object, int], Stressed]] = {
     "poison": lambda executor, stage: PoisonedCells(executor),
     "jitter": Jittered,
     "ties": lambda executor, stage: TiedLogits(executor),
+    **{f"pool-{name}": lambda executor, stage, name=name: use_instructions(executor, name) for name in pool_sets()},
+    "failing-job": lambda executor, stage: fail_a_job(executor),
 }
 
 

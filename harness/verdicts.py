@@ -100,8 +100,9 @@ def judge(case: Case, left: Outcome, right: Outcome, comparison: Comparison) -> 
     unlike = [name for name in case.alike if left.counters.get(name, 0) != right.counters.get(name, 0)]
     if unlike:
         return DIFFERS, "; ".join(f"{name} is {left.counters.get(name, 0)} and {right.counters.get(name, 0)}" for name in unlike)
-    if left.errors:
-        return ERROR, f"both arms end a request with an error: {left.errors[0]}"
+    failed = tuple(number for number, answer in enumerate(left.answers) if answer.error)
+    if failed != case.failing:
+        return ERROR, f"both arms end a request with an error: {left.errors[0]}" if left.errors else f"requests {case.failing} end without an error"
     if comparison.n_rows == 0:
         return VACUOUS, "no token was compared"
     idle = [name for name in case.features if not right.counters.get(name, 0)]

@@ -43,6 +43,13 @@ class DeviceMemoryError(DeviceError):
         self.asked_bytes, self.free_bytes = asked_bytes, free_bytes
 
 
+class PoolJobError(StrataError):
+    """A job of the CPU pool that failed: the requests of its window end with it, others go on."""
+
+    def __init__(self, layer: int, reason: Exception) -> None:
+        super().__init__(f"a job of the CPU pool, layer {layer}", f"{type(reason).__name__}: {reason}", "send the request again; report it if it fails again")
+
+
 class RequestError(StrataError):
     """A request that ends without an answer: bad tokens, too long, or a logits row that is not finite."""
 

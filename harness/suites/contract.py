@@ -15,7 +15,10 @@ from harness.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts.  A control must differ."""
+    """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts.  A control must differ.
+
+    `failing` are the numbers of the requests that must end with an error, in both arms alike, and no other may.
+    """
 
     name: str
     workload: Workload
@@ -24,6 +27,7 @@ class Case:
     features: tuple[str, ...]
     alike: tuple[str, ...] = ()
     is_control: bool = False
+    failing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from harness.suites import batch, batch_mtp, chunks, device, drafts, pcie, pipeline, pool, ram, sampled, split, tier, window
+from harness.suites import batch, batch_mtp, chunks, device, drafts, loans, pcie, pipeline, pool, ram, sampled, split, tier, window
 from harness.suites.contract import Suite
 from strata.errors import UsageError
 
@@ -10,7 +10,7 @@ SUITES: dict[str, Suite] = {
     suite.name: suite
     for suite in (
         batch.SUITE, split.SUITE, pipeline.SUITE, window.SUITE, chunks.SUITE, drafts.SUITE, sampled.SUITE, batch_mtp.SUITE,
-        tier.SUITE, pcie.SUITE, ram.SUITE, pool.SUITE, device.SUITE,
+        tier.SUITE, pcie.SUITE, loans.SUITE, pool.SUITE, ram.SUITE, device.SUITE,
     )
 }
 

@@ -21,7 +21,7 @@ COMPANY = "windows_with_company"
 POOL = {"pcie_frac": 0.0}
 OFF = {**POOL, "adapt_every": 0}
 OFTEN = {**POOL, "adapt_every": 1, "adapt_min_gain": 0.5}
-FIXED = {**POOL, "adapt_every": 1_000_000, "rounding": "device"}
+FIXED = {**POOL, "adapt_every": 1_000_000, "rounding": "device", "prefill_borrow": False}
 
 
 def cases(scope: Scope) -> tuple[Case, ...]:

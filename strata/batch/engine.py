@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from strata.batch.requests import Batch, Request
 from strata.batch.run import Run
 from strata.batch.settings import EngineSettings
 from strata.batch.validation import check_request
+from strata.errors import PoolJobError
 from strata.model.file_watch import FileWatch
 from strata.model.model import Model
 from strata.rows import Segment, Window
@@ -37,13 +39,14 @@ class Engine:
         self.model, self.settings = model, settings
         self._watch = FileWatch(model.files.paths)
         self.resolved, self.stages = fit(settings, model.config, usable_cores(), lambda resolved: open_stages(model, resolved))
-        for note in self.resolved.notes:
-            LOG.info(note)
         self.counters: Counter = Counter()
         self._hand_off = HandOff(self.counters)
         self._pipeline = self.tiers = None
         try:
             self.tiers = EngineTiers(model, self.resolved, self.stages)
+            self.resolved = replace(self.resolved, chunk_rows=self.tiers.chunk_rows, notes=(*self.resolved.notes, *self.tiers.notes))
+            for note in self.resolved.notes:
+                LOG.info(note)
             self._say_drafters()
             if probe is not None:
                 attach(probe, self.stages)
@@ -118,11 +121,20 @@ class Engine:
         self.counters["windows"] += 1
         self.counters["rows"] += window.n_rows
         self.tiers.before_window()
+        self.tiers.refill_before(window)
         if self._pipeline is not None:
             return self._pipeline.submit(window)
         future: Future = Future()
-        future.set_result(run_serial(self.stages, self._hand_off, window))
+        try:
+            future.set_result(run_serial(self.stages, self._hand_off, window))
+        except PoolJobError as error:
+            future.set_exception(error)
         return future
+
+    def abandon(self, window: Window) -> None:
+        """Drop what a window that failed left behind, on every stage."""
+        for stage in self.stages:
+            stage.executor.abandon(window)
 
     def commit(self, window: Window, kept: np.ndarray) -> None:
         """Keep a prefix of each segment of a verify window, on every stage."""

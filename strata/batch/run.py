@@ -20,6 +20,7 @@ from strata.batch.drafter import Drafter
 from strata.batch.requests import Answer, Batch, Request, Step
 from strata.batch.settings import WINDOW_ROWS
 from strata.batch.tier_line import tier_line
+from strata.errors import PoolJobError, StrataError
 from strata.rows import Segment, Window
 from strata.windows.proposals import Proposal
 
@@ -38,6 +39,11 @@ class Flight:
     @property
     def is_decode(self) -> bool:
         return bool(self.proposals)
+
+
+def window_failed(flights: Sequence[Flight]) -> bool:
+    """Whether the window launched last has ended with an error already."""
+    return bool(flights) and flights[-1].future.done() and flights[-1].future.exception() is not None
 
 
 class Run:
@@ -78,7 +84,7 @@ class Run:
     def _end_tiers(self) -> None:
         """Count what the expert tiers did, and say it."""
         tiers = self.engine.tiers
-        tiers.settle()
+        tiers.end_run()
         found = tiers.counters()
         if found:
             self.counters.update(found)
@@ -113,6 +119,8 @@ class Run:
             self._launch(window, (conversation,), ())
             yield Step(conversation.number, segment.start + len(segment.tokens), ())
             yield from self._take_read_chunks()
+            if window_failed(self.flights) or conversation.is_done:
+                return
 
     def _take_read_chunks(self) -> Iterator[Step]:
         """Take chunks that were computed at once and have no logits, so that a long prompt's rows are not all held for drafts."""
@@ -177,7 +185,11 @@ class Run:
     def _take(self, flight: Flight) -> Iterator[Step]:
         started = time.perf_counter()
         n_emitted = [len(c.emitted) for c in flight.conversations]
-        logits = flight.future.result()
+        try:
+            logits = flight.future.result()
+        except StrataError as error:
+            self._take_failure(flight, error)
+            return
         if flight.is_decode:
             self._take_window(flight, logits)
         else:
@@ -186,6 +198,21 @@ class Run:
         for conversation, n in zip(flight.conversations, n_emitted, strict=True):
             if len(conversation.emitted) > n:
                 yield Step(conversation.number, conversation.position, tuple(conversation.emitted[n:]))
+
+    def _take_failure(self, flight: Flight, error: StrataError) -> None:
+        """End the requests of a window in which a job of the pool failed; any other error ends the run.
+
+        Chunks of a request that were on their way when an earlier one failed do not fit their slot any more, and end with it.
+        """
+        if not isinstance(error, PoolJobError) and not all(c.is_done for c in flight.conversations):
+            raise error
+        self.counters["failed_windows"] += 1
+        self.engine.abandon(flight.window)
+        for conversation in flight.conversations:
+            if not conversation.is_done:
+                conversation.fail(error)
+            if not any(conversation in later.conversations for later in self.flights):
+                self._settle(conversation)
 
     def _take_chunk(self, flight: Flight, logits: np.ndarray) -> None:
         """Take a prompt chunk; only the last one has logits, [1, vocabulary]."""

@@ -40,7 +40,8 @@ class EngineSettings:
     `adapt_every` decoded windows a round of at most `adapt_swaps` swaps (0: none), `adapt_decay`, `adapt_min_gain`,
     `adapt_async` moves a round one step per window.  Experts that no device holds are read from the mapped file (`mmap_experts`
     says so), from copies of them (`resident_experts`, at most `resident_budget_gib`, the hottest first), or from a full copy of
-    which `arena_pin_gib` is locked (0: all).
+    which `arena_pin_gib` is locked (0: all).  A prompt's buffers lie in cache slots where a budget is full (`prefill_borrow`), or
+    are each device's own; on a split always with `split_own` 1, with `auto` where they are small beside every budget.
     """
 
     devices: str = "host"
@@ -78,6 +79,8 @@ class EngineSettings:
     resident_budget_gib: float | None = None
     mmap_experts: bool = False
     arena_pin_gib: float | None = None
+    prefill_borrow: bool = True
+    split_own: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class Resolved:
     tier: TierSettings = TierSettings()
     short_read: int = 0
     selection: str = "fill"
+    chunk_is_auto: bool = True
 
     def described(self) -> dict[str, str]:
         """Return the settings in force as text, for reports."""
@@ -147,6 +151,7 @@ def resolve(settings: EngineSettings, config: ModelConfig, n_cores: int, room: i
     return Resolved(
         devices, stages, n_slots, n_groups, pipelined, mode, settings.prefill or AUTO_CHUNK, kv,
         _context(settings.context, config), threads, (*slot_notes, *group_notes, *draft_notes, *tier_notes), drafts, tier, settings.short_read, settings.selection,
+        settings.prefill == 0,
     )
 
 

@@ -29,5 +29,15 @@ def tier_line(counters: Mapping[str, int], decode_seconds: float, devices: Seque
     return (
         f"strata batch: {counters.get('decode_windows', 0)} windows, {rows / windows:.2f} rows and {1e3 * decode_seconds / windows:.2f} ms a window"
         f"{drafts}; {counters['adapt_rounds']} rounds, {counters['adapt_swaps']} swaps, adapt wait {counters['adapt_wait_us'] / 1e3 / windows:.3f} ms"
-        f"; {stages}; entries a window: {served}"
+        f"; {stages}; entries a window: {served}{_lent(counters)}"
+    )
+
+
+def _lent(counters: Mapping[str, int]) -> str:
+    """Return what prompts borrowed; nothing where they did not."""
+    if not counters.get("loans"):
+        return ""
+    return (
+        f"; {counters['loans']} loans of {counters['lent_slots']} slots to prompts, {counters['refilled_experts']} experts refilled in "
+        f"{counters['refill_us'] / 1e3:.1f} ms"
     )

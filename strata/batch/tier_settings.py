@@ -6,6 +6,7 @@ Without `expert_cache` every device holds all experts of its layers, and there i
 from dataclasses import dataclass
 
 from strata.errors import UsageError
+from strata.experts.loans import SPLIT_OWN
 
 GIB = 1 << 30
 
@@ -35,6 +36,8 @@ class TierSettings:
     ram: str = "mapped"
     ram_budget_bytes: int | None = None
     ram_pin_bytes: int | None = None
+    prefill_borrow: bool = True
+    split_own: str = ""
 
     def described(self) -> dict[str, str]:
         """Return the settings in force as text, for reports."""
@@ -46,6 +49,7 @@ class TierSettings:
             "expert_profile": self.profile or "beside the model",
             "pcie_frac": "probed" if self.pcie_frac is None else str(self.pcie_frac),
             "experts_in_ram": self.ram,
+            "prompt_buffers": "own" if not self.prefill_borrow or self.split_own == "1" else "own on a split of large budgets, else borrowed" if self.split_own else "borrowed where the budget is full",
             "adaptive": f"{'async' if self.adapt_async else 'blocking'}, {rounds}" if self.adapts else "off",
         }
 
@@ -59,6 +63,10 @@ def resolve_tier(settings, n_groups: int) -> tuple[TierSettings, tuple[str, ...]
     if not has_cache:
         idle = {"adapt_async": is_async, "resident_experts": settings.resident_experts}
         notes += [f"{name} does nothing: every expert is resident without --expert-cache" for name, asked in idle.items() if asked]
+    if not has_cache and not settings.prefill_borrow:
+        notes.append("no_prefill_borrow does nothing: there is no cache to borrow from without --expert-cache")
+    if has_cache and settings.split_own and not settings.layer_split:
+        notes.append("STRATA_SPLIT_OWN does nothing: all layers are on one device; --no-prefill-borrow keeps its own prompt buffers")
     wants = has_cache and settings.adapt_every > 0 and settings.adapt_swaps > 0
     adapts = wants and n_groups == 1
     if wants and not adapts:
@@ -71,7 +79,7 @@ def resolve_tier(settings, n_groups: int) -> tuple[TierSettings, tuple[str, ...]
         settings.expert_cache, settings.expert_profile, settings.expert_profile_save, settings.vram_reserve_mib,
         settings.vram_reserve_later_mib, settings.pcie_frac, adapts, settings.adapt_every, settings.adapt_swaps,
         settings.adapt_decay, settings.adapt_min_gain, is_async and adapts and ram != "mapped",
-        ram, budget, int(settings.arena_pin_gib * GIB) if settings.arena_pin_gib else None,
+        ram, budget, int(settings.arena_pin_gib * GIB) if settings.arena_pin_gib else None, settings.prefill_borrow, settings.split_own,
     ), tuple(notes)
 
 
@@ -89,6 +97,8 @@ def _check(settings) -> None:
         raise UsageError(f"adapt_decay={settings.adapt_decay}", "usage would grow or turn negative", "use 0 to 1")
     if not settings.adapt_min_gain >= 0:
         raise UsageError(f"adapt_min_gain={settings.adapt_min_gain}", "colder experts would displace hotter ones", "use 0 or more")
+    if settings.split_own not in SPLIT_OWN:
+        raise UsageError(f"STRATA_SPLIT_OWN={settings.split_own}", "there is no such rule", "use 1 (always) or auto, or leave it unset")
     _check_ram(settings)
 
 

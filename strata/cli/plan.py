@@ -44,7 +44,8 @@ def _as_json(resolved, devices) -> dict:
         "settings": resolved.described(),
         "notes": list(resolved.notes),
         "devices": [
-            {"device": d.name, "budget_bytes": d.budget_bytes, "taken_bytes": d.total, "purposes": dict(d.purposes)} for d in devices
+            {"device": d.name, "budget_bytes": d.budget_bytes, "taken_bytes": d.total, "purposes": dict(d.purposes), "chunk_rows": d.chunk_rows or resolved.chunk_rows}
+            for d in devices
         ],
     }
 
@@ -55,9 +56,13 @@ def _settings_lines(resolved) -> list[str]:
 
 
 def _device_lines(devices) -> list[str]:
+    from strata.split.tier_sizes import BUFFERS
+
     lines = []
     for device in devices:
         budget = "no limit" if device.budget_bytes is None else f"{device.budget_bytes / MIB:,.1f} MiB"
         lines.append(f"{device.name}: {device.total / MIB:,.1f} MiB of {budget}")
+        if device.chunk_rows:
+            lines.append(f"  prompt chunks of up to {device.chunk_rows} tokens, their buffers {'beside the cache' if dict(device.purposes)[BUFFERS] else 'lent by the cache'}")
         lines += [f"  {n_bytes / MIB:>10,.1f} MiB  {purpose}" for purpose, n_bytes in device.purposes]
     return lines

@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Mapping
 
-PIN_VARIABLE = "STRATA_ARENA_PIN_GIB"
+PIN_VARIABLE, OWN_VARIABLE = "STRATA_ARENA_PIN_GIB", "STRATA_SPLIT_OWN"
 
 
 def add_tier_flags(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,7 @@ def add_tier_flags(parser: argparse.ArgumentParser) -> None:
     tier.add_argument("--adapt-async", type=int, choices=(0, 1), default=0, metavar="0|1", help="1: a round moves one step per window and holds none up (default: 0)")
     tier.add_argument("--resident-experts", action="store_true", help="copy the experts that no device holds into locked RAM")
     tier.add_argument("--resident-budget-gib", type=float, metavar="N", help="RAM for those copies, the hottest first (default: what is free)")
+    tier.add_argument("--no-prefill-borrow", action="store_true", help=f"keep buffers for prompts beside the cache, and lend no slots for them (on a split {OWN_VARIABLE}=1 does so too, =auto where they are small beside every budget)")
     tier.add_argument("--mmap-experts", action="store_true", help=f"read them from the mapped file (default, unless {PIN_VARIABLE}=N asks for a full copy, N GiB of it locked, 0 for all)")
 
 
@@ -37,7 +38,10 @@ def tier_settings_of(options: argparse.Namespace, number_or_auto, environment: M
         "expert_profile", "expert_profile_save", "vram_reserve_mib", "vram_reserve_later_mib", "pcie_frac", "adapt_every", "adapt_swaps",
         "adapt_decay", "adapt_min_gain", "resident_experts", "resident_budget_gib", "mmap_experts",
     )
-    return {"expert_cache": cache, "adapt_async": options.adapt_async == 1, "arena_pin_gib": _pinned(environment), **{name: getattr(options, name) for name in names}}
+    return {
+        "expert_cache": cache, "adapt_async": options.adapt_async == 1, "arena_pin_gib": _pinned(environment),
+        "prefill_borrow": not options.no_prefill_borrow, "split_own": environment.get(OWN_VARIABLE, ""), **{name: getattr(options, name) for name in names},
+    }
 
 
 def _pinned(environment: Mapping[str, str]) -> float | None:

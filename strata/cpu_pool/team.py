@@ -126,6 +126,11 @@ class Team:
         """How many pieces each worker has run so far; a worker that is running adds its own when it is done."""
         return tuple(int(n) for n in self.control[PIECES_RUN::LINE_WORDS][:self.n_threads - 1])
 
+    @property
+    def n_pieces_run(self) -> int:
+        """The same, of all workers together."""
+        return int(self.control[PIECES_RUN::LINE_WORDS][:self.n_threads - 1].sum())
+
     def close(self) -> None:
         """Stop and join the workers, after a running job has ended; closing again does nothing."""
         self._finalizer()

@@ -20,6 +20,8 @@ from strata.numerics.cpu import kernel
 SHARE_UNIT = 256
 RING_BLOBS = 64
 """Places of a device's staging ring."""
+SPLIT_RING_BLOBS = 32
+"""The same where several devices have one."""
 MISSED, FETCHED = -2, -3
 
 

@@ -38,8 +38,19 @@ class Residency:
         self._reserved[slot] = True
         return slot
 
+    def lend(self, slot: int) -> tuple[int, int]:
+        """Make what a slot holds absent and keep the slot; return its (layer, expert), twice `ABSENT` for a free one."""
+        if self._reserved[slot]:
+            raise ValueError(f"slot {slot} is kept for an expert that is on its way")
+        layer, expert = self.held[slot].tolist()
+        if layer == ABSENT:
+            self.reserve(slot)
+        else:
+            self.vacate(layer, expert)
+        return layer, expert
+
     def release(self, slot: int) -> None:
-        """Give up a slot that was reserved: the expert on its way does not come."""
+        """Give up a slot that was reserved or lent and holds nothing: it is free again."""
         self._reserved[slot] = False
 
     def vacate(self, layer: int, expert: int) -> int:

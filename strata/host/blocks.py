@@ -8,7 +8,9 @@ expert lies where it does.
 
 import numpy as np
 
+from strata.errors import PoolJobError
 from strata.host import attention, experts, streams
+from strata.host.chunk_buffers import ChunkBuffers
 from strata.host.matrix import Activations, Entries, Matrix
 from strata.host.expert_parts import ExpertPart, ExpertTier, resident_part
 from strata.host.placed import PlacedMixer, PlacedMoe
@@ -33,6 +35,8 @@ class HostBlocks(Taps):
     control: np.ndarray
     eps: np.float32
     table: np.ndarray
+    chunk_buffers: ChunkBuffers | None = None
+    """Where a prompt chunk's rows lie; None: in arrays of the window's own."""
     tier: ExpertTier | None = None
     """Where a layer's experts lie; None: all on this device."""
     routed: np.ndarray | None = None
@@ -51,7 +55,7 @@ class HostBlocks(Taps):
     def read_streams(self, layer: int, point: str, mixer: PlacedMixer, residual: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return (mixed [rows, H], inject [rows, C] or None)."""
         rows, n_streams, hidden = residual.shape
-        normed = np.empty((rows, n_streams * hidden), np.float32)
+        normed = self._buffer("normed", (rows, n_streams * hidden))
         streams.normalise(self.control, residual, mixer.norm, self.eps, normed)
         self._see(f"{point}.normed", layer, normed)
         x = self._activations(normed)
@@ -60,7 +64,7 @@ class HostBlocks(Taps):
         self._see(f"{point}.low", layer, low)
         gate = self._times(mixer.up, self._activations(low))
         self._see(f"{point}.gate", layer, gate)
-        mixed = np.empty((rows, hidden), np.float32)
+        mixed = self._buffer("mixed", (rows, hidden))
         streams.mix(self.control, normed, gate, n_streams, mixed)
         self._see(f"{point}.mixed", layer, mixed)
         inject = None if mixer.inject is None else self._times(mixer.inject, x)
@@ -94,7 +98,7 @@ class HostBlocks(Taps):
         self._see("moe.shared", layer, shared)
         shared_gate = self._times(placed.shared_router, x)
         self._see("moe.shared.gate", layer, shared_gate)
-        y = np.empty((rows, c.hidden), np.float32)
+        y = self._buffer("combined", (rows, c.hidden))
         experts.combine(outputs, entry_of, weights, shared, shared_gate, y)
         self._see("moe.output", layer, y)
         return y
@@ -105,18 +109,18 @@ class HostBlocks(Taps):
         self._place_entries(entries)
         spans, source = self._entry_spans(entries, parts, x)
         n_entries, width = entries.n_entries, placed.gate.n_out
-        gates, ups = np.empty((n_entries, width), np.float32), np.empty((n_entries, width), np.float32)
+        gates, ups = self._buffer("gates", (n_entries, width)), self._buffer("ups", (n_entries, width))
         for part in parts:
             own = part.entries(entries, entries.rows)
-            self._compute(part, part.gate, source, own, gates)
-            self._compute(part, part.up, source, own, ups)
+            self._compute(layer, part, part.gate, source, own, gates)
+            self._compute(layer, part, part.up, source, own, ups)
         experts.activate(gates, ups)
         hidden = Activations(gates, self.control, spans, self.mode.half_scales)
         self._see("moe.hidden", layer, gates)
         self._see_codes("moe.hidden", layer, hidden)
-        outputs, lines = np.empty((n_entries, self.config.hidden), np.float32), np.arange(n_entries, dtype=np.int32)
+        outputs, lines = self._buffer("outputs", (n_entries, self.config.hidden)), np.arange(n_entries, dtype=np.int32)
         for part in parts:
-            self._compute(part, part.down, hidden, part.entries(entries, lines), outputs)
+            self._compute(layer, part, part.down, hidden, part.entries(entries, lines), outputs)
         self._see("moe.experts", layer, outputs)
         return outputs, entry_of
 
@@ -129,10 +133,15 @@ class HostBlocks(Taps):
         entries, entry_of = self._group(ids)
         return entries, entry_of, (resident_part(placed, entries),)
 
-    def _compute(self, part: ExpertPart, matrix: Matrix, x: Activations, entries: Entries, out: np.ndarray) -> None:
-        """Compute a part's entries into their lines of `out`."""
+    def _compute(self, layer: int, part: ExpertPart, matrix: Matrix, x: Activations, entries: Entries, out: np.ndarray) -> None:
+        """Compute a part's entries into their lines of `out`; raises PoolJobError where a job of the pool fails."""
         with part.clock:
-            matrix.times(x, self.mode.coded, self.control, entries, out)
+            try:
+                matrix.times(x, self.mode.coded, self.control, entries, out)
+            except Exception as error:
+                if not part.in_pool:
+                    raise
+                raise PoolJobError(layer, error) from error
 
     def _group(self, ids: np.ndarray) -> tuple[Entries, np.ndarray]:
         n_entries = ids.size
@@ -169,6 +178,11 @@ class HostBlocks(Taps):
         return Activations(hidden, self.control, spans, self.mode.half_scales)
 
     # ---- helpers
+
+    def _buffer(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Return float32 of a shape, values undefined: a chunk's named buffer where it has one."""
+        found = None if self.chunk_buffers is None else self.chunk_buffers.take(name, shape)
+        return np.empty(shape, np.float32) if found is None else found
 
     def _activations(self, values: np.ndarray) -> Activations:
         spans = self._spans if values.shape[0] == self._spans.shape[0] else np.full(values.shape[0], self._device_span, np.int32)

@@ -98,7 +98,9 @@ class HostExecutor(HostBlocks):
     def embed(self) -> np.ndarray:
         """Return the residual [rows, C, H] of the window's tokens."""
         embedded = self.placed.embedding.rows(self.window.tokens)
-        residual = np.ascontiguousarray(np.repeat(embedded[:, None, :], self.config.n_streams, axis=1))
+        shape = (self.window.n_rows, self.config.n_streams, self.config.hidden)
+        residual = np.empty(shape, np.float32) if self.window.for_drafts else self._buffer("residual", shape)  # a draft layer holds it
+        residual[:] = embedded[:, None, :]
         self._see_outline("embed", TOP, residual)
         return residual
 

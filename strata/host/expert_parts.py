@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from strata.cpu_pool.team import Team
 from strata.host.matrix import Entries, Matrix
 from strata.host.placed import PlacedMoe
 
@@ -53,6 +54,27 @@ class Clock:
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._began
+
+
+class PoolClock(Clock):
+    """A clock that also counts the pieces that a team's workers ran meanwhile; a worker that is not done yet counts with the next."""
+
+    def __init__(self, team: Team | None) -> None:
+        super().__init__()
+        self._team, self.pieces, self._before = team, 0, 0
+
+    def __enter__(self) -> None:
+        self._before = 0 if self._team is None else self._team.n_pieces_run
+        super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        if self._team is not None:
+            self.pieces += self._team.n_pieces_run - self._before
+
+    def clear(self) -> None:
+        """Forget what was counted."""
+        self.seconds, self.pieces = 0.0, 0
 
 
 def resident_part(placed: PlacedMoe, listed: Entries) -> ExpertPart:

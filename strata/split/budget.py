@@ -7,19 +7,21 @@ not a second formula.  No weight is read.  Does not know: requests.
 from dataclasses import dataclass, replace
 
 from strata.errors import DeviceMemoryError
-from strata.host.expert_memory import CACHE, RING, slot_bytes
+from strata.host.expert_memory import CACHE, RING
 from strata.model.model import Model
 from strata.split.opening import close_stages, open_stages
-from strata.split.tier_opening import by_device, layers_of, require_host, tier_sizes
+from strata.split.tier_opening import by_device, require_host, tier_device
+from strata.split.tier_sizes import BUFFERS, size_tiers
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceBytes:
-    """One device: its budget (None: no limit) and (purpose, bytes) in the order of placing."""
+    """One device: its budget (None: no limit) and (purpose, bytes) in the order of placing; rows of a prompt chunk that a tier has room for (0: no tier)."""
 
     name: str
     budget_bytes: int | None
     purposes: tuple[tuple[str, int], ...]
+    chunk_rows: int = 0
 
     @property
     def total(self) -> int:
@@ -32,23 +34,31 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
     stages = open_stages(model, unlimited)
     try:
         found = []
-        for number, (device, own) in enumerate(by_device(stages)):
+        for device, own in by_device(stages):
             budget = resolved.devices[own[0].plan.device].budget_bytes
             taken = tuple(device.taken.items())
-            if resolved.tier.cache is not None:
-                require_host("expert_cache", own)
-                free = None if budget is None else budget - sum(n_bytes for _, n_bytes in taken)
-                taken += _tier_bytes(model, resolved, layers_of(own), free, device.kind != "host", number)
             found.append(DeviceBytes(device.name, budget, taken))
+        if resolved.tier.cache is not None:
+            require_host("expert_cache", stages)
+            found = _with_tiers(model, resolved, by_device(stages), found)
         return tuple(found)
     finally:
         close_stages(stages)
 
 
-def _tier_bytes(model: Model, resolved, layers, free: int | None, is_card: bool, number: int) -> tuple[tuple[str, int], ...]:
-    n_slots, n_places = tier_sizes(resolved, layers, model.config.n_experts, free, is_card, number)
-    size = slot_bytes(layers)
-    return (CACHE, max(1, n_slots) * size), (RING, n_places * size)
+def _with_tiers(model: Model, resolved, on_devices, placed: list[DeviceBytes]) -> list[DeviceBytes]:
+    """Return what devices take with what their tiers take."""
+    rooms = []
+    for (device, own), taken in zip(on_devices, placed, strict=True):
+        free = None if taken.budget_bytes is None else taken.budget_bytes - taken.total
+        rooms.append(replace(tier_device(model, device, own), free_bytes=free, budget_bytes=taken.budget_bytes))
+    sizes = size_tiers(resolved, model.config, rooms)
+    return [
+        replace(taken, chunk_rows=sizes.chunk_rows, purposes=(
+            *taken.purposes, (CACHE, max(1, size.n_slots) * room.slot_bytes), (RING, size.n_places * room.slot_bytes), (BUFFERS, size.own_bytes),
+        ))
+        for taken, room, size in zip(placed, rooms, sizes.devices, strict=True)
+    ]
 
 
 def check_budgets(devices: tuple[DeviceBytes, ...]) -> None:

@@ -12,7 +12,9 @@ from strata.errors import UsageError
 from strata.experts.usage import new_counts, ranked
 from strata.model.model import Model
 from strata.model.profile_file import write_profile
+from strata.rows import Window
 from strata.split.adaptation import Adaptation
+from strata.split.lending import Lending
 from strata.split.stages import Stage
 from strata.split.tier_opening import open_tiers, require_host
 from strata.split.tiers import DeviceTier
@@ -27,9 +29,14 @@ class EngineTiers:
         self._config, self._settings = model.config, resolved.tier
         self.devices: tuple[DeviceTier, ...] = ()
         self.adaptation: Adaptation | None = None
+        self.lending: Lending | None = None
+        self.chunk_rows, self.notes = resolved.chunk_rows, ()
+        self._is_serial = not resolved.pipelined
         self.counts = None
         if self._settings.cache is not None:
-            self.devices = open_tiers(model, resolved, stages)
+            opened = open_tiers(model, resolved, stages)
+            self.devices, self.lending = opened.tiers, Lending(opened.loans)
+            self.chunk_rows, self.notes = opened.chunk_rows, opened.notes
         if self.devices or self._settings.profile_save:
             require_host("expert_profile_save", stages)
             self._require_folder()
@@ -49,6 +56,8 @@ class EngineTiers:
         """Start counting anew."""
         for tier in self.devices:
             tier.begin_run()
+        if self.lending is not None:
+            self.lending.begin_run()
         if self.adaptation is not None:
             self.adaptation.begin_run()
 
@@ -57,10 +66,22 @@ class EngineTiers:
         if self.adaptation is not None:
             self.adaptation.before_window()
 
+    def refill_before(self, window: Window) -> None:
+        """Fill in lent slots of all devices at once before a window that is no prompt chunk; pipelined devices do it by themselves."""
+        if self.lending is not None and self._is_serial:
+            self.lending.refill_before(window)
+
     def window_decoded(self) -> None:
         """Take note of a decoded window that was committed."""
         if self.adaptation is not None:
+            self.lending.refill()  # a prompt may have been read since; rounds move nothing while slots are lent
             self.adaptation.window_decoded()
+
+    def end_run(self) -> None:
+        """End a round that is under way and fill in what is lent; nothing may be computing."""
+        self.settle()
+        if self.lending is not None:
+            self.lending.refill()
 
     def settle(self) -> None:
         """End a round that is under way, before a prompt is read."""
@@ -77,6 +98,8 @@ class EngineTiers:
                 found[f"{prefix}{place}_entries"] = sum(int(tier.served[row, column]) for tier in self.devices)
         for name, bank in (("ram_blobs", COPIES), ("file_blobs", FILE)):
             found[name] = sum(tier.blobs[bank] for tier in self.devices)
+        found |= self.lending.counters()
+        found["pool_pieces"] = sum(tier.pool_pieces for tier in self.devices)
         for number, tier in enumerate(self.devices):
             found[f"reach_us_{number}"], found[f"pool_us_{number}"] = (int(1e6 * clock.seconds) for clock in (tier.reach, tier.pool))
         if self.adaptation is not None:
@@ -89,6 +112,8 @@ class EngineTiers:
         if self.adaptation is not None:
             self.adaptation.close()
             self.adaptation = None
+        if self.lending is not None:
+            self.lending.close()
         for tier in self.devices[:1]:
             tier.arena.close()  # one arena serves all devices
         if self.counts is not None and self._settings.profile_save:

@@ -22,17 +22,22 @@ RECEIVED = "hand_off"
 
 
 class Stage:
-    """One stage: its plan, its executor, the cells that each slot holds here, the draft layer beside the last one; `observer` sees it where a probe is attached."""
+    """One stage: its plan, its executor, the cells that each slot holds here, the draft layer beside the last one.
+
+    `observer` sees it where a probe is attached; `prepare(window)`, where there is one, makes its device ready for a window.
+    """
 
     def __init__(self, plan: StagePlan, executor: Executor, n_slots: int, drafts: DraftLayer | None = None) -> None:
         self.plan, self.executor, self.drafts = plan, executor, drafts
         self.cells = [0] * n_slots
-        self.observer = None
+        self.observer = self.prepare = None
 
     def run(self, window: Window, residual: np.ndarray | None) -> np.ndarray:
         """Run a window through this stage; raises DeviceError where a segment does not start at its slot's cells."""
         for segment in window.segments:
             self._check(segment.slot, segment.start)
+        if self.prepare is not None:
+            self.prepare(window)
         if self.observer is not None:
             self._show(window, residual)
         try:

@@ -1,47 +1,92 @@
-"""Opening the expert tiers of an engine's devices: sizes, budgets, profile, PCIe share.
+"""Opening the expert tiers of an engine's devices: budgets, prompt buffers, profile, PCIe share.
 
-A device's cache is opened when all its stages have taken what they need: `auto` is what is left.  The cache starts with
+The caches are opened when all stages have taken what they need (`strata.split.tier_sizes`).  The cache starts with
 the profile's hottest experts of the device's layers.  All devices read experts from one arena.  Does not know: requests.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from strata.cpu_pool.arena import PARTS, ArenaSettings, Banks, open_arena
 from strata.errors import DeviceMemoryError, UsageError
-from strata.experts.dispatch import RING_BLOBS, share_of
-from strata.experts.filling import CARD_RESERVE_MIB, MIB, first_pairs, slots_for
+from strata.experts.dispatch import share_of
+from strata.experts.filling import MIB, first_pairs
+from strata.experts.loans import slots_to_lend
 from strata.experts.residency import Residency
+from strata.host.chunk_buffers import ChunkLayout
 from strata.host.expert_memory import ExpertMemory, slot_bytes
 from strata.host.placed import PlacedMoe
 from strata.model.model import Model
 from strata.model.profile_file import find_profile, read_profile
+from strata.split.lending import DeviceLoan
 from strata.split.link_probe import probe_share
 from strata.split.stages import Stage
+from strata.split.tier_sizes import BUFFERS, TierDevice, TierSize, size_tiers
 from strata.split.tiers import DeviceTier
 
 LOG = logging.getLogger(__name__)
 NO_PROFILE = "none"
 
 
-def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> tuple[DeviceTier, ...]:
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedTiers:
+    """Every device's tier and prompt buffers, the rows of a prompt chunk, and what to tell the user."""
+
+    tiers: tuple[DeviceTier, ...]
+    loans: tuple[DeviceLoan, ...]
+    chunk_rows: int
+    notes: tuple[str, ...]
+
+
+def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> OpenedTiers:
     """Open a tier on every device of the stages and hand it to their executors; raises DeviceMemoryError, UsageError, ModelFileError."""
     require_host("expert_cache", stages)
     pairs = profile_pairs(model, resolved.tier.profile)
     banks = banks_of(layers_of(stages))
     in_file = open_arena(banks, ArenaSettings())
-    tiers = []
-    for number, (device, own) in enumerate(by_device(stages)):
-        tier = _open_tier(model, resolved, device, layers_of(own), number, in_file)
+    on_devices = by_device(stages)
+    sizes = size_tiers(resolved, model.config, [tier_device(model, device, own) for device, own in on_devices])
+    tiers, loans = [], []
+    for (device, own), size in zip(on_devices, sizes.devices, strict=True):
+        tier = _open_tier(model, resolved, device, layers_of(own), size, in_file)
         tier.fill(first_pairs(pairs, tier.layers, tier.residency.n_slots))
         _say(tier, resolved)
         for stage in own:
             stage.executor.tier = tier
         tiers.append(tier)
+        loans.append(_open_loan(model, device, own, tier, size, sizes.chunk_rows))
     _bring_into_ram(resolved.tier, banks, pairs, tiers)
-    return tuple(tiers)
+    return OpenedTiers(tuple(tiers), tuple(loans), sizes.chunk_rows, sizes.notes)
+
+
+def tier_device(model: Model, device, stages: Sequence[Stage]) -> TierDevice:
+    """Return what sizes a device's tier, once its stages have taken what they need."""
+    free = None if device.budget_bytes is None else device.budget_bytes - device.taken_bytes
+    return TierDevice(device.name, layers_of(stages), free, device.budget_bytes, device.kind != "host", layout_of(model, stages))
+
+
+def layout_of(model: Model, stages: Sequence[Stage]) -> ChunkLayout:
+    """Return the buffers of a prompt chunk on the device of these stages."""
+    return ChunkLayout(model.config, any(stage.executor.placed.embedding is not None for stage in stages))
+
+
+def _open_loan(model: Model, device, stages: Sequence[Stage], tier: DeviceTier, size: TierSize, chunk_rows: int) -> DeviceLoan:
+    """Return a device's prompt buffers, its own taken from the budget, and let its stages ask for them."""
+    device.take(BUFFERS, size.own_bytes)
+    layout, own = layout_of(model, stages), np.empty(size.own_bytes, np.uint8) if size.own_bytes else None
+    loan = DeviceLoan(tier, [stage.executor for stage in stages], layout, chunk_rows, own)
+    for stage in stages:
+        stage.prepare = loan.prepare
+    n_bytes = layout.bytes(chunk_rows)
+    if loan.borrows:
+        n_slots = slots_to_lend(n_bytes, tier.memory.slot_bytes)
+        LOG.info("prompt buffers: %s borrows up to %d of %d cache slots (%.1f MiB) for chunks of up to %d tokens", device.name, n_slots, size.n_slots, n_bytes / MIB, chunk_rows)
+    else:
+        LOG.info("prompt buffers: %s keeps its own (%.1f MiB) for chunks of up to %d tokens", device.name, n_bytes / MIB, chunk_rows)
+    return loan
 
 
 def require_host(setting: str, stages: Sequence[Stage]) -> None:
@@ -93,34 +138,17 @@ def profile_pairs(model: Model, name: str) -> np.ndarray:
     return read_profile(path, model.config).pairs if path else nothing
 
 
-def tier_sizes(resolved, layers: Mapping[int, PlacedMoe], n_experts: int, free_bytes: int | None, is_card: bool, number: int) -> tuple[int, int]:
-    """Return (slots, places of the staging ring) of a device's tier; `auto` counts what is free beside the ring and the reserve."""
-    n_pairs, size = len(layers) * n_experts, slot_bytes(layers)
-    n_places = 0 if resolved.tier.pcie_frac == 0 else min(RING_BLOBS, n_experts)
-    if resolved.tier.cache:
-        return min(resolved.tier.cache, n_pairs), n_places
-    kept = reserve_bytes(resolved.tier, is_card, number) + n_places * size
-    return slots_for(free_bytes, kept, size, n_pairs), n_places
-
-
-def reserve_bytes(tier, is_card: bool, number: int) -> int:
-    """Return what the cache of the number-th device leaves free."""
-    asked = tier.reserve_mib if number == 0 or tier.reserve_later_mib is None else tier.reserve_later_mib
-    return MIB * (asked if asked is not None else CARD_RESERVE_MIB if is_card else 0)
-
-
-def _open_tier(model: Model, resolved, device, layers: Mapping[int, PlacedMoe], number: int, arena) -> DeviceTier:
-    config = model.config
-    free = None if device.budget_bytes is None else device.budget_bytes - device.taken_bytes
-    n_slots, n_places = tier_sizes(resolved, layers, config.n_experts, free, device.kind != "host", number)
+def _open_tier(model: Model, resolved, device, layers: Mapping[int, PlacedMoe], size: TierSize, arena) -> DeviceTier:
+    config, n_slots, n_places = model.config, size.n_slots, size.n_places
     if n_slots == 0:
-        raise DeviceMemoryError(device.name, "one slot of the expert cache beside its reserve", slot_bytes(layers), max(0, free or 0))
+        free = 0 if device.budget_bytes is None else device.budget_bytes - device.taken_bytes
+        raise DeviceMemoryError(device.name, "one slot of the expert cache beside its reserve", slot_bytes(layers), max(0, free))
     memory = ExpertMemory(device, layers, n_slots, n_places, arena.expert)
     residency = Residency(config.n_layers, config.n_experts, n_slots)
     share = resolved.tier.pcie_frac
     if share is None:
         share = probe_share(device.team.control, memory, layers) if n_slots < len(layers) * config.n_experts else 0.0
-    return DeviceTier(device.name, layers, residency, memory, arena, share_of(share))
+    return DeviceTier(device.name, layers, residency, memory, arena, share_of(share), device.team)
 
 
 def _say(tier: DeviceTier, resolved) -> None:

@@ -25,6 +25,7 @@ TIER = ("--expert-cache", 150, "--pcie-frac", 0, "--adapt-every", 1)
         (("--resident-budget-gib", 1), "resident_budget_gib=1.0"),
         (("--expert-cache", 5, "--expert-profile", "/no/such/profile.json"), "/no/such/profile.json"),
         (("--expert-cache", "auto", "--devices", "host:17m", "--context", 128), "expert cache"),
+        (("--expert-cache", 5, "--devices", "host:20m", "--no-prefill-borrow"), "prompt buffers beside one slot"),
     ],
 )
 def test_a_wrong_value_is_one_line(flags, named):
@@ -34,6 +35,19 @@ def test_a_wrong_value_is_one_line(flags, named):
 def test_another_value_of_the_variable_is_refused(monkeypatch):
     monkeypatch.setenv("STRATA_IQ_MT_MIN", "4")
     assert "STRATA_IQ_MT_MIN=4" in refusal(*RUN)
+
+
+def test_an_unknown_rule_for_prompt_buffers_is_refused(monkeypatch):
+    monkeypatch.setenv("STRATA_SPLIT_OWN", "yes")
+    assert "STRATA_SPLIT_OWN=yes" in refusal(*RUN, *TIER)
+
+
+def test_a_budget_that_is_full_lends_slots_to_the_prompt_and_says_so():
+    tight = ("--devices", "host:30m", "--prompt", "def main(arguments): return [word for word in arguments if word]")
+    plain, lent = strata(*RUN, *tight[2:]), strata(*RUN, *tight, "--expert-cache", "auto", "--pcie-frac", 0)
+    assert lent.out == plain.out and "borrows up to" in lent.err and "slots to prompts" in lent.err
+    own = strata(*RUN, *tight, "--expert-cache", "auto", "--pcie-frac", 0, "--no-prefill-borrow", "--prefill", 64)
+    assert own.out == plain.out and "keeps its own" in own.err and "slots to prompts" not in own.err
 
 
 def test_a_pinned_share_that_is_no_number_is_refused(monkeypatch):
@@ -94,3 +108,10 @@ def test_the_harness_shares_a_cache_between_arms(tmp_path):
     fixed = harness(*run, "--pcie-frac", 0, "--adapt-every", 1000000)
     moving = harness(*run, "--pcie-frac", 0.5, "--adapt-every", 1000000)
     assert (fixed.code, moving.code) == (0, 1)
+
+
+def test_the_plan_says_whose_buffers_a_prompt_has():
+    tight = ("plan", "--context", 128, "--devices", "host:30m", "--expert-cache", "auto", "--pcie-frac", 0)
+    lent, own = strata(*tight), strata(*tight, "--no-prefill-borrow", "--prefill", 64)
+    assert lent.code == own.code == 0
+    assert "their buffers lent by the cache" in lent.out and "prompt chunks of up to 64 tokens, their buffers beside the cache" in own.out

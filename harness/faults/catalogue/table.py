@@ -6,11 +6,11 @@ A new kind is a file with `faults()` and a place in `ROOMS`.  Does not know: how
 import random
 from collections.abc import Iterable, Sequence
 
-from harness.faults.catalogue import accept, arithmetic, drafts, draws, features, observation, order, requests, rows, scales, slots, stages, tiers
+from harness.faults.catalogue import accept, arithmetic, drafts, draws, features, loans, observation, order, pool, requests, rows, scales, slots, stages, tiers
 from harness.faults.fault import CONTROL, Fault
 from strata.errors import UsageError
 
-ROOMS = (rows, scales, order, accept, drafts, features, stages, slots, tiers, requests, draws, observation, arithmetic)
+ROOMS = (rows, scales, order, accept, drafts, features, stages, slots, tiers, loans, pool, requests, draws, observation, arithmetic)
 
 
 def catalogue() -> dict[str, Fault]:

@@ -11,6 +11,7 @@ from harness.locate.arm_words import parse_arm
 from strata.batch.settings import EngineSettings, resolve
 from strata.batch.tier_line import served_share, tier_line
 from strata.errors import DeviceMemoryError, ModelFileError, UsageError
+from strata.host.chunk_buffers import ChunkLayout
 from strata.model.profile_file import read_profile, write_profile
 from strata.numerics.rounding import mode_in_force
 from strata.split.budget import check_budgets, device_bytes
@@ -50,7 +51,7 @@ def test_a_cache_takes_its_slots_and_the_other_experts_take_nothing():
     everything, = device_bytes(model, resolved())
     routed = sum(layer.moe.gate.raw.size + layer.moe.up.raw.size + layer.moe.down.raw.size for layer in model.weights.layers)
     assert (slots, held, share) == (100, 100, 0)
-    assert taken == everything.total - routed + 100 * 35840
+    assert taken == everything.total - routed + 100 * 35840 + ChunkLayout(model.config, True).bytes(2048)
 
 
 def test_auto_fills_the_budget_beside_ring_and_reserve():

@@ -1,0 +1,112 @@
+"""Prompt loans: whether a prompt's buffers lie in cache slots or beside them changes no bit.
+
+Devices with a budget that their cache fills, so that every chunk borrows the last slots and the experts there are filled in
+again before the next window; prompts longer and shorter than a chunk, arrivals between windows, rounds blocking and in steps,
+drafts, stages, groups.  In mode `device` the pool rounds otherwise than a device, so that a prompt read with slots lent
+(`control`) must differ from one whose buffers are its own.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+from harness.arms import Arm, Schedule
+from harness.scope import MODEL, Scope
+from harness.suites.contract import Case, Suite
+from harness.suites.split import even_split
+from harness.suites.tier import COMPANY, FIXED, GONE, MOVED, OFF, OFTEN, half_of
+from harness.workload import Workload
+from strata.batch.settings import EngineSettings, resolve
+from strata.model.model import Model, load_model
+from strata.split.budget import device_bytes
+from strata.split.tier_sizes import BUFFERS
+
+ITEMS, SLOTS = 3, 4
+LENT, REFILLED, BUFFERED = "lent_slots", "refilled_experts", "buffered_chunks"
+LOANS = (LENT, REFILLED)
+SMALL_CHUNK = 12
+"""Rows: more than a window of eight, less than any prompt."""
+FEW = 40
+"""Slots that a prompt of level 1 borrows most of."""
+STEPS = {"adapt_async": True, "resident_experts": True}
+
+
+def cases(scope: Scope) -> tuple[Case, ...]:
+    """Return the cases; none where devices or stages are given, as the budgets are the cases' own."""
+    if scope.options.devices not in (None, "host") or scope.options.layer_split:
+        return ()
+    half, slots = half_of(scope), scope.options.batch or SLOTS
+    work, many = scope.workload(ITEMS), scope.workload(slots + 1)
+    moving, small = {"expert_cache": half, **OFTEN}, scope.options.prefill or SMALL_CHUNK
+    late = Schedule(tuple(3 * i for i in range(len(many.items))))
+    return (
+        _case(scope, "shorter-than-chunk", work, LOANS, expert_cache=half, **OFF),
+        _case(scope, "longer-than-chunk", work, (*LOANS, "chunked_prompts"), expert_cache=half, prefill=small, **OFF),
+        _case(scope, "few-slots", work, LOANS, expert_cache=FEW, **OFF),
+        _case(scope, "blocking", work, (*LOANS, MOVED, GONE), **moving),
+        _case(scope, "async", work, (*LOANS, MOVED, GONE), **STEPS, **moving),
+        _late(_case(scope, f"late-{slots}", many, (*LOANS, MOVED, GONE, COMPANY, "late_admissions"), batch=slots, prefill=small, **moving), late),
+        _late(_case(scope, f"late-async-{slots}", many, (*LOANS, MOVED, GONE, COMPANY, "late_admissions"), batch=slots, **STEPS, **moving), late),
+        _case(scope, "mtp", work, (*LOANS, MOVED, "rolled_back_windows"), mtp=True, spec_policy="full", prefill=small, **moving),
+        _case(scope, "pcie", work, (*LOANS, "prompt_pcie_entries"), expert_cache=half, **{**OFF, "pcie_frac": 0.55}),
+        _case(scope, "own", work, (BUFFERED, MOVED), is_tight=False, prefill_borrow=False, prefill=small, **moving),
+        *_stages(scope, work, many, late, half, small),
+        *([] if scope.options.rounding not in (None, "device") else _device_mode(scope, many, half, slots)),
+    )
+
+
+def _stages(scope: Scope, work: Workload, many: Workload, late: Schedule, half: int, small: int) -> list[Case]:
+    """Two devices with a budget each."""
+    split = {"layer_split": even_split(scope.config.n_layers, 2), "expert_cache": half // 2}
+    crossing = (*LOANS, "hand_offs")
+    return [
+        _case(scope, "stages", work, (*crossing, MOVED, GONE), **split, **OFTEN),
+        _late(_case(scope, "stages-async", many, (*crossing, MOVED, COMPANY), batch=SLOTS, prefill=small, **STEPS, **split, **OFTEN), late),
+        _late(_case(scope, "groups", many, (*crossing, "overlaps"), batch=SLOTS, batch_groups=2, prefill=small, **split, **OFF), late),
+        _case(scope, "stages-own", work, (BUFFERED, "hand_offs", MOVED), is_tight=False, split_own="1", prefill=small, **split, **OFTEN),
+        _case(scope, "one-device", work, (*crossing, MOVED), split_device=(0,), **{**split, "expert_cache": half}, **OFTEN),
+    ]
+
+
+def _device_mode(scope: Scope, many: Workload, half: int, slots: int) -> list[Case]:
+    """The same slots with buffers beside them, and lent to prompts."""
+    own = _settings(scope, is_tight=False, expert_cache=half, **FIXED)
+    slotted = _settings(scope, is_tight=False, expert_cache=half, batch=slots, prefill=SMALL_CHUNK, **FIXED)
+    lent = _settings(scope, expert_cache=half, **{**FIXED, "prefill_borrow": True})
+    left = Arm("own", own, alone=True)
+    return [
+        Case("device-fixed-own", many, left, Arm("slots", slotted), (BUFFERED, COMPANY, "chunked_prompts")),
+        Case("control-device-lent", many, left, Arm("lent", lent), LOANS, is_control=True),
+    ]
+
+
+def _late(case: Case, schedule: Schedule) -> Case:
+    return replace(case, right=replace(case.right, schedule=schedule))
+
+
+def _case(scope: Scope, name: str, work: Workload, features: tuple[str, ...], is_tight: bool = True, **changes) -> Case:
+    left = Arm("resident", scope.settings(expert_cache=None), alone=True)
+    return Case(name, work, left, Arm(name, _settings(scope, is_tight, **changes)), features)
+
+
+def _settings(scope: Scope, is_tight: bool = True, **changes) -> EngineSettings:
+    """Return settings with a budget for each device: what the stages and the cache take, and room for prompt buffers unless it is tight."""
+    asked = scope.settings(**changes)
+    n_devices = 1 if asked.split_device is not None else len(asked.layer_split) + 1
+    open_ended = replace(asked, devices=",".join(["host"] * n_devices))
+    return replace(asked, devices=",".join(f"host:{n}" for n in _budgets(scope.options.model or str(MODEL), open_ended, is_tight)))
+
+
+@cache
+def _budgets(path: str, settings: EngineSettings, is_tight: bool) -> tuple[int, ...]:
+    """Return the bytes that each device of the settings takes, without prompt buffers where it is tight."""
+    model = _model(path)
+    devices = device_bytes(model, resolve(settings, model.config, 1))
+    return tuple(sum(n for purpose, n in device.purposes if not (is_tight and purpose == BUFFERS)) for device in devices)
+
+
+@cache
+def _model(path: str) -> Model:
+    return load_model(path)
+
+
+SUITE = Suite("loans", "prompts whose buffers lie in lent cache slots, against all experts resident", cases)

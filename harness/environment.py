@@ -6,6 +6,9 @@ from strata.cli.env import environment as engine_environment
 from strata.cuda.found import find_cards
 from strata.split.devices import usable_cores
 
+FOLDERS = ("kernel cache", "cuda kernels")
+"""What names folders of this machine: no part of a record."""
+
 
 def environment() -> dict[str, str]:
     """Return name -> value."""
@@ -16,4 +19,4 @@ def environment() -> dict[str, str]:
 
 def recorded_environment() -> dict[str, str]:
     """Return the environment for a file that others read: without folders of this machine."""
-    return {name: value for name, value in environment().items() if name != "kernel cache"}
+    return {name: value for name, value in environment().items() if name not in FOLDERS}

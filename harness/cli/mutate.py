@@ -15,6 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", metavar="N", help="draw N faults, the kinds in turn (default: all)")
     parser.add_argument("--seed", metavar="S", default="1", help="chooses the sample (default: 1)")
     parser.add_argument("--own", action="store_true", help="only the checks that should see a fault: no others for survivors")
+    parser.add_argument(
+        "--devices", metavar="CARD", help="open right arms on a card, as cuda:0, and plant only faults at points that cards show, on their own checks"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON to a file, or to stdout (-) instead of the tables")
 
 
@@ -27,6 +30,10 @@ def execute(arguments: argparse.Namespace) -> int:
     check_writable("json", arguments.json)
     n, seed = number("sample", arguments.sample), number("seed", arguments.seed)
     faults = chosen(names(arguments.name), names(arguments.kind))
+    if arguments.devices is not None:
+        from harness.faults.catalogue.cards import planted_on
+
+        faults = planted_on(arguments.devices, faults)
     if n is not None:
         faults = sample(faults, n, seed)
     if arguments.list:
@@ -38,6 +45,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _campaign(arguments: argparse.Namespace, faults) -> int:
+    from harness.faults.catalogue.cards import control_on
+    from harness.faults.fault import CONTROL
     from harness.faults.planting import Bench
     from harness.faults.score import exit_code
     from harness.faults.trial import ALL_RINGS, try_fault
@@ -46,12 +55,13 @@ def _campaign(arguments: argparse.Namespace, faults) -> int:
     from harness.scope import MODEL
     from strata.model.model import load_model
 
-    bench = Bench(load_model(MODEL))
-    rings = 1 if arguments.own else ALL_RINGS
+    without = control_on(arguments.devices) if arguments.devices else CONTROL
+    bench = Bench(load_model(MODEL), without)
+    rings = 1 if arguments.own or arguments.devices else ALL_RINGS
     trials = list(watched((try_fault(fault, bench, rings) for fault in faults), faults))
     if arguments.json != "-":
         print_trials(trials)
     if arguments.json:
-        asked = {name: getattr(arguments, name) for name in ("kind", "name", "sample", "seed", "own")}
+        asked = {name: getattr(arguments, name) for name in ("kind", "name", "sample", "seed", "own", "devices")}
         write_json(arguments.json, mutate_document(trials, asked))
     return exit_code(trials)

@@ -42,10 +42,13 @@ class PlantingRunner(Runner):
 
 
 class Bench:
-    """The model and what is shared by trials: outcomes of engines without a fault, what the control said of each check."""
+    """The model and what is shared by trials: outcomes of engines without a fault, what the control said of each check.
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    `without_fault` is what checks must let pass before they are trusted.
+    """
+
+    def __init__(self, model: Model, without_fault: Fault = CONTROL) -> None:
+        self.model, self.without_fault = model, without_fault
         self.clean = PlantingRunner(model, CONTROL, None)
         self.control: dict[str, Finding] = {}
 

@@ -93,7 +93,7 @@ def _tried(check: Check, bench: Bench, fault: Fault) -> Finding:
     """Try a fault on a check that has let the control pass; the first time also compiles what the check needs."""
     if check.name not in bench.control:
         with quiet():
-            bench.control[check.name] = check.run(bench, CONTROL)
+            bench.control[check.name] = check.run(bench, bench.without_fault)
     verdict = bench.control[check.name]
     if verdict.evidence == VACUOUS and check.name not in fault.seen_by:
         return CLEAN  # its workload is too small for it: it has nothing to say

@@ -84,7 +84,8 @@ class Cause:
     """The first difference in order of dataflow.
 
     `sides` is `both` where the arms' records differ; `broken_in` names the arms in which a copy is not equal to its origin
-    (`origin`, at `origin_position`).  `part` is an expert's id or a tail line's age, None where there is neither.
+    (`origin`, at `origin_position`).  `part` is an expert's id or a tail line's age, None where there is neither.  `unseen` are
+    the operations between the point and the last equal ones that an arm did not show, in words: they may be at fault as well.
     """
 
     kind: str
@@ -105,6 +106,7 @@ class Cause:
     right: Sight | None
     inputs: tuple[InputState, ...]
     element: ElementDifference | None
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from harness.locate.finding import (
 from harness.locate.passes import Pass, Passes
 from harness.locate.sights import Inputs, sight_of
 from harness.locate.spots import Spot, copy_of, first_spot, origin_of, spot_of
+from harness.locate.unseen import devices_not_showing, unseen_before
 from strata.split.stages import RECEIVED
 
 RESIDUAL_LEVEL, OPERATION_LEVEL, ELEMENT_LEVEL = 1, 2, 3
@@ -54,10 +55,25 @@ class Search:
         if first.level == RESIDUAL_LEVEL and not _is_final(spot):
             spot = self._narrow(spot)
         if spot is None:
-            reason = "what differed in the first pass was equal in a later one: the runs do not repeat, as with a race"
-            return self._finding(UNJUDGED, reason, None, answers, requests)
+            return self._finding(UNJUDGED, self._not_again(), None, answers, requests)
         cause = self._cause(spot)
-        return self._finding(LOCATED, cause.words, cause, answers, requests)
+        return self._finding(LOCATED, self._reason(cause), cause, answers, requests)
+
+    def _cards(self) -> tuple[str, ...]:
+        events = self._done[-1].events
+        return devices_not_showing(events.left, events.right)
+
+    def _reason(self, cause: Cause) -> str:
+        if not cause.unseen:
+            return cause.words
+        who = " and ".join(self._cards()) or "an arm"
+        return f"{cause.words}, or {', '.join(cause.unseen)}, which {who} does not show"
+
+    def _not_again(self) -> str:
+        reason = "what differed in the first pass was equal in a later one: the runs do not repeat, as with a race"
+        if not self._cards():
+            return reason
+        return f"{reason}, or a launch that joins operations is at fault, since later passes run them one by one on {' and '.join(self._cards())}"
 
     # ---- passes
 
@@ -104,6 +120,7 @@ class Search:
             right=self._sight(events, spot, left=False),
             inputs=inputs.states(spot.point, spot.layer, records, record),
             element=self._element(spot, origin, origin_position),
+            unseen=unseen_before(spot.point, spot.layer, events.left, events.right) if spot.sides == BOTH else (),
         )
 
     def _sight(self, events: Events, spot: Spot, left: bool) -> Sight | None:

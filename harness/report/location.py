@@ -85,6 +85,7 @@ def _lines(cause: Cause) -> list[tuple[str, str]]:
         lines.append((side, _sight_text(sight) if sight else "has no such record"))
     lines += [("element", _element_text(cause.element, cause))] if cause.element else [("element", "not recorded")]
     lines += [("input", f"{state.state}: {state.words} [{state.point}]" + (f", {state.n_records} records" if state.n_records > 1 else "")) for state in cause.inputs]
+    lines += [("unseen", words) for words in cause.unseen]
     return lines
 
 

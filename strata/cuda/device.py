@@ -19,7 +19,9 @@ from strata.cuda.seam import SIMULATED, Target, target_of
 from strata.errors import DeviceError, DeviceMemoryError
 
 ALIGNMENT = 512
-"""Bytes to which the driver rounds an allocation up."""
+"""Bytes to which the driver rounds a small allocation up."""
+LARGE, LARGE_ALIGNMENT = 1 << 20, 1 << 21
+"""Allocations from LARGE on take whole pages of LARGE_ALIGNMENT bytes; smaller ones share such pages."""
 PLAIN_SHARED_BYTES = 48 * 1024
 """Shared memory of a block that needs no asking."""
 SIMULATED_CARD = Card(0, "the simulator", (9, 0), 1 << 33, 1, None)
@@ -33,6 +35,12 @@ class Memory:
     reported_bytes: int
     free_bytes: int
     total_bytes: int
+
+
+def allocated_bytes(wanted: int) -> int:
+    """Return how many bytes of a card an array of `wanted` bytes takes."""
+    step = LARGE_ALIGNMENT if wanted >= LARGE else ALIGNMENT
+    return max(ALIGNMENT, -(-wanted // step) * step)
 
 
 class CudaDevice:
@@ -116,7 +124,7 @@ class CudaDevice:
     def empty(self, purpose: str, shape: int | tuple[int, ...], dtype):
         """Allocate an array for a purpose, contents undefined; at least ALIGNMENT bytes, so vector reads never leave it."""
         wanted = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        n_bytes = max(ALIGNMENT, -(-wanted // ALIGNMENT) * ALIGNMENT)
+        n_bytes = allocated_bytes(wanted)
         self.take(purpose, n_bytes)
         try:
             whole = self._guarded(purpose, n_bytes, lambda: cuda.device_array(n_bytes, np.uint8))

@@ -16,10 +16,10 @@ import numpy as np
 from strata.cuda.device import CudaDevice
 from strata.cuda.draft_cells import PURPOSE as CELLS
 from strata.cuda.draft_cells import DraftCells
-from strata.cuda.executor import BUILDING, class_of
+from strata.cuda.executor import class_of
 from strata.cuda.graphs import GraphTable
 from strata.cuda.held_rows import HeldRows
-from strata.cuda.launch import Launch, send
+from strata.cuda.launch import BUILDING, Launch, send
 from strata.cuda.placed_drafts import PURPOSE as WEIGHTS
 from strata.cuda.placed_drafts import CardDrafts
 from strata.cuda.record_drafts import PARTS, DraftRecorder, DraftTables, tables_of

@@ -3,29 +3,32 @@
 `run_window` looks up the program of a window's shape (rows, logit rows, class of the context, whether rows are kept); where
 there is none the window pass is recorded.  Windows of up to eight rows are captured as graphs, wider ones are sent launch
 by launch.  What changes from window to window (tokens, slots, positions, segments) is sent in one copy.  Rows come from and
-go to other stages through pinned memory.  A window that is not kept holds a lane until it is committed.
+go to other stages through pinned memory.  A window that is not kept holds a lane until it is committed.  While an observer
+watches points, a window is recorded with taps (`taps.py`) and run without a graph (`observed.py`).
 Does not know: other stages, drafts.
 """
 
-import threading
 from dataclasses import dataclass
 
 import numpy as np
 
 from strata.cuda.device import CudaDevice
 from strata.cuda.graphs import GraphTable
-from strata.cuda.launch import Launch, send
+from strata.cuda.launch import BUILDING, Launch, send
 from strata.cuda.ngrams import launch_keep
+from strata.cuda.observed import run_observed, show
 from strata.cuda.placed import CardStage
 from strata.cuda.recorder import Recorder
 from strata.cuda.scan import launch_commit
 from strata.cuda.sessions import Sessions
+from strata.cuda.state_taps import StateTaps
+from strata.cuda.taps import NO_TAPS, TOP, CardTaps, NoTaps, Tap, needs_taps
 from strata.cuda.workspace import PLACES, Lane, Workspace, make_lane
 from strata.errors import DeviceError
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
-from strata.rows import Window
+from strata.rows import Place, Window
 
 SMALLEST_CLASS = 64
 """Cells of the smallest class of contexts."""
@@ -33,18 +36,17 @@ FIRST_RUNS = "what kernels and graphs take when they first run"
 """The purpose to which the driver's own memory is accounted (local memory, code that it loads late)."""
 MOST_WIDE = 4
 """Uses of prompt chunks' lanes that are remembered: a lane that none of them used is dropped."""
-BUILDING = threading.Lock()
-"""Kernels are compiled and loaded by one thread at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The launches of a window shape, and where its results lie."""
+    """The launches of a window shape, where its results lie, and what is seen on the way."""
 
     launches: tuple[Launch, ...]
     residual: object
     logits: object
     generation: int
+    taps: tuple[Tap, ...] = ()
 
 
 class CudaExecutor:
@@ -99,13 +101,16 @@ class CudaExecutor:
         lane.fill(self.device, window)
         key = self._key(window, lane, residual is None)
         n_logits = key[3]
-        program = self._program(key, lane, residual is None, blocks)
+        taps = CardTaps(self.watched) if needs_taps(self.observe, self.watched) else None
+        program = self._program(key, lane, residual is None, blocks) if taps is None else self._record(key, lane, residual is None, blocks, taps)
         self.last_residual = program.residual
         if residual is not None:
             self._send("incoming", residual, program.residual)
         if not window.keep:
             self._pending[window] = lane
-        if program is self._unsent:
+        if taps is not None:
+            run_observed(self.device, self.observe, program.launches, program.taps, window)
+        elif program is self._unsent:
             self._unsent = None
             with self.device.measured(FIRST_RUNS):
                 self._run(key, program)
@@ -113,6 +118,8 @@ class CudaExecutor:
         else:
             self._run(key, program)
         result = self._fetch(program, window, n_logits)
+        if n_logits and self.observe is not None and "logits" in self.watched:
+            self.observe(window, "logits", TOP, result, Place(rows=window.logit_rows))
         if window.keep:
             self._release(lane)
         return result
@@ -144,18 +151,23 @@ class CudaExecutor:
         program = self._programs.get(key)
         if program is not None and program.generation == self.work.generation:
             return program
+        program = self._record(key, lane, is_first, blocks, NO_TAPS)
+        self._forget(lambda other: self._programs[other].generation != program.generation)
+        self._unsent = self._programs[key] = program
+        return program
+
+    def _record(self, key: tuple, lane: Lane, is_first: bool, blocks, taps: NoTaps) -> Program:
+        """Record a window's launches, and the taps that `taps` wants."""
         _, _, _, n_logits, keep, most_cells, _ = key
         with BUILDING:
             while True:
                 before = self.work.generation
-                recorder = Recorder(self, lane, n_logits, keep, most_cells)
+                recorder = Recorder(self, lane, n_logits, keep, most_cells, taps)
                 blocks(recorder, None if is_first else recorder.residual)
                 recorder.flush()
                 if self.work.generation == before:
                     break
-        self._forget(lambda other: self._programs[other].generation != before)
-        program = self._unsent = self._programs[key] = Program(tuple(recorder.launches), recorder.residual, recorder.logits, before)
-        return program
+        return Program(tuple(recorder.launches), recorder.residual, recorder.logits, before, taps.taken)
 
     def _forget(self, is_stale) -> None:
         """Drop programs and their graphs by key: what they hold is freed."""
@@ -225,7 +237,24 @@ class CudaExecutor:
                 launches = self._commit_launches(lane)
             send(launches)
             self.device.synchronise()
+            self._show_committed(window, kept)
             self._release(lane)
+
+    def _show_committed(self, window: Window, kept: np.ndarray) -> None:
+        """Show the state that a commit stored."""
+        if not needs_taps(self.observe, self.watched):
+            return
+        taps, s = CardTaps(self.watched), self.sessions
+        state = StateTaps(taps, s, self.config, self.kv)
+        for layer in s.gdn_layers:
+            state.memory("stored", layer)
+            state.gdn_tail("stored", layer)
+        for placed in self.placed.layers:
+            if placed.ngrams is not None:
+                state.ngram_tail("stored", placed.index)
+                state.history("stored", placed.index)
+        for tap in taps.taken:
+            show(self.device, self.observe, tap, window, kept)
 
     def _commit_launches(self, lane: Lane) -> list[Launch]:
         c, s, n, device = self.config, self.sessions, lane.n_rows, self.device
@@ -273,6 +302,7 @@ class CudaExecutor:
             self.device.attach()
             self.graphs.clear()
             self._programs.clear()
+            self._unsent = self.last_residual = None
             wide = {lane.number: lane for lane in self._wide}
             for lane in wide.values():
                 self.device.give_back(self._lane_purpose(lane.n_rows, lane.number))

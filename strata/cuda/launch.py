@@ -6,6 +6,7 @@ and loaded when a launch is prepared, never when it is sent: nothing is compiled
 may start before the kernel ahead of them has ended, up to their `wait_for_dependency`.  Does not know: what kernels do.
 """
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,10 @@ from strata.cuda.arguments import cells_of, type_of
 from strata.cuda.device import CudaDevice
 from strata.cuda.found import _checked
 from strata.cuda.seam import SIMULATED
+
+BUILDING = threading.Lock()
+"""Held by whoever prepares launches: kernels are compiled and loaded by one thread at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

@@ -2,12 +2,14 @@
 
 Windows of up to PLACES rows take three launches: router, shared gate, choice and lists; gate, up, activation and codes; down.  Where
 the shared expert has another format or width than the experts, the last two are two launches each; where gate and up differ, or a
-kernel has no room on the card, one launch for each product and activation stands in, as in prompt chunks.  The bits are the same.
+kernel has no room on the card, one launch for each product and activation stands in, as in prompt chunks and where somebody looks
+(`taps`).  The bits are the same.
 
 Entries of the listed experts come first in the outputs, the shared expert's rows after them.  Does not know: streams, sessions.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,20 +22,25 @@ from strata.cuda.placed import FloatMatrix, Part
 from strata.cuda.products import Coded, Lists, Packed
 from strata.cuda.router import fits as router_fits
 from strata.cuda.router import launch_router
-from strata.cuda.routing import launch_route_and_group
+from strata.cuda.routing import launch_group, launch_route_and_group
+from strata.cuda.taps import NO_TAPS, TOP, NoTaps, fetched
 from strata.cuda.workspace import PLACES
+from strata.rows import Place, Window
 
 
 class MoeRecorder:
     """Lists the launches of a window's experts blocks through a recorder's `add`, on buffers of its workspace."""
 
-    def __init__(self, device, config, work, n_rows: int, add) -> None:
-        self.device, self.config, self.work, self.n, self.add = device, config, work, n_rows, add
+    def __init__(self, device, config, work, n_rows: int, add, taps: NoTaps = NO_TAPS) -> None:
+        self.device, self.config, self.work, self.n, self.add, self.taps = device, config, work, n_rows, add, taps
+        self.layer = TOP
         self.n_entries = n_rows * config.n_used
 
-    def block(self, w: Part, values, coded: Coded) -> Combined:
-        """The experts of rows `values` float32 [rows, H] and their codes."""
+    def block(self, w: Part, values, coded: Coded, layer: int = TOP) -> Combined:
+        """The experts of rows `values` float32 [rows, H] and their codes; taps name the layer."""
         c, work, n_entries = self.config, self.work, self.n_entries
+        self.layer = layer
+        self.taps.see_coded("moe", layer, coded, self.n)
         ids, entry_of = work.get("ids", n_entries, np.int32), work.get("entry of", n_entries, np.int32)
         weights, lists = work.get("router weights", n_entries), work.lists("lists", c.n_experts, n_entries)
         shared_gate = self._route(w, values, coded, ids, weights, lists, entry_of)
@@ -41,6 +48,8 @@ class MoeRecorder:
             self.add(products.plan(self.device, lists))
         hidden = self._hidden(w, coded, lists)
         outputs = self._outputs(w, hidden, lists)
+        self.taps.see("moe.experts", layer, outputs, n_entries, c.hidden, self._of_entries)
+        self.taps.see("moe.shared", layer, outputs[n_entries * c.hidden :], self.n, c.hidden)
         return Combined(c.n_used, outputs, entry_of, weights, outputs[n_entries * c.hidden :], shared_gate)
 
     # ---- router
@@ -57,12 +66,18 @@ class MoeRecorder:
             ))
             return shared_gate
         self._times(router, values, coded, logits)
+        self.taps.see("moe.router", self.layer, logits, n, c.n_experts)
         first, count = (work.get(f"expert {name}", c.n_experts, np.int32) for name in ("first", "count"))
         self.add(launch_route_and_group(self.device, c, logits, n, ids, weights, lists, entry_of, first, count))
-        return self._times(shared, values, coded, shared_gate)
+        grouped = partial(launch_group, self.device, c, ids, n, lists, entry_of, first, count)
+        self.taps.see("moe.ids", self.layer, ids, n, c.n_used, None, grouped)
+        self.taps.see("moe.weights", self.layer, weights, n, c.n_used)
+        self._times(shared, values, coded, shared_gate)
+        self.taps.see("moe.shared.gate", self.layer, shared_gate, n, 1)
+        return shared_gate
 
     def _is_one_router(self, router, shared) -> bool:
-        if not (isinstance(router, FloatMatrix) and isinstance(shared, FloatMatrix)):
+        if self.taps.is_apart or not (isinstance(router, FloatMatrix) and isinstance(shared, FloatMatrix)):
             return False
         return router_fits(self.device, self.config, (router.type_name, shared.type_name), router.n_in, self.n)
 
@@ -117,7 +132,7 @@ class MoeRecorder:
 
     def _is_few(self, matrices: tuple[Packed, ...]) -> bool:
         """Whether the kernels of few rows take a window's matrices, which must be of one format."""
-        return self.n <= PLACES and len({m.type_id for m in matrices}) == 1 and expert_products.fits(self.device, matrices[0], self.n)
+        return self.n <= PLACES and not self.taps.is_apart and len({m.type_id for m in matrices}) == 1 and expert_products.fits(self.device, matrices[0], self.n)
 
     def _is_one_launch(self, own: tuple[Packed, ...], common: tuple[Packed, ...]) -> bool:
         """Whether the shared expert goes with the listed ones: the same format and shape."""
@@ -137,6 +152,17 @@ class MoeRecorder:
             else:
                 self._listed(matrix, coded, lists, out)
         self.add(launch_activation(self.device, gate, up, n_entries, pair[0].n_out, gate, into))
+        point, place = ("moe.shared.hidden", None) if lists is None else ("moe.hidden", self._of_entries)
+        self.taps.see(point, self.layer, gate, n_entries, pair[0].n_out, place, lambda: [products.code(self.device, gate, into, n_entries)])
+        self.taps.see_coded(point, self.layer, into, n_entries, place)
+
+    def _of_entries(self, window: Window, kept: np.ndarray) -> Place:
+        """Whose the entries are: the row and the expert of each, from the router's choice on the card."""
+        ids, places = (fetched(self.work.get(name, self.n_entries, np.int32), self.n_entries) for name in ("ids", "entry of"))
+        rows, parts = np.zeros(self.n_entries, np.int32), np.zeros(self.n_entries, np.int32)
+        rows[places] = np.arange(self.n_entries, dtype=np.int32) // self.config.n_used
+        parts[places] = ids
+        return Place(rows=rows, parts=parts)
 
     def _listed(self, matrix: Packed, coded: Coded, lists: Lists, out) -> None:
         launch = products.listed if self.n <= PLACES else products.listed_tiled

@@ -106,10 +106,20 @@ def launch_route_and_group(
         run = together_kernel(n_experts, n_used, n_rows, target)
         shape = Shape((1, 1), threads_together(n_rows, n_used))
         return (Launch(device, run, shape, (logits, ids, weights, *listed), programmatic),)
-    by_row, by_expert = Shape(((n_rows + WARPS - 1) // WARPS, 1), THREADS), Shape((n_experts, 1), chunk_grouping.THREADS)
-    grouped = (ids, np.int32(n_entries), np.int32(n_experts), first, count)
+    by_row = Shape(((n_rows + WARPS - 1) // WARPS, 1), THREADS)
+    route = Launch(device, route_kernel(n_experts, n_used, target), by_row, (logits, np.int32(n_rows), ids, weights), programmatic)
+    return route, *launch_group(device, config, ids, n_rows, lists, entry_of, first, count, programmatic)
+
+
+def launch_group(
+    device: CudaDevice, config: ModelConfig, ids, n_rows: int, lists: Lists, entry_of, first, count, programmatic: bool = False
+) -> tuple[Launch, ...]:
+    """Fill `lists` and entry_of [rows, K] from chosen ids [rows, K]; first, count int32 [E] are scratch."""
+    n_experts, n_used, target = config.n_experts, config.n_used, device.target
+    by_expert = Shape((n_experts, 1), chunk_grouping.THREADS)
+    listed = (lists.experts, lists.starts, lists.entry_rows, entry_of, lists.n_listed, np.int32(lists.most_experts + 1))
+    grouped = (ids, np.int32(n_rows * n_used), np.int32(n_experts), first, count)
     return (
-        Launch(device, route_kernel(n_experts, n_used, target), by_row, (logits, np.int32(n_rows), ids, weights), programmatic),
         Launch(device, chunk_grouping.first_kernel(target), by_expert, grouped, programmatic),
         Launch(device, chunk_grouping.place_kernel(n_used, target), by_expert, (*grouped, *listed), programmatic),
     )

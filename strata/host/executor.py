@@ -14,10 +14,10 @@ from strata.host.device import HostDevice
 from strata.host.matrix import Activations
 from strata.host.placed import PlacedStage
 from strata.host.state import GdnState, NgramState, QsaState, clear, copy_slot, gdn_state, ngram_state, qsa_state, state_bytes
-from strata.host.taps import cells_place, newest_first, oldest_first
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
+from strata.places import cells_place, completed_blocks, newest_first, oldest_first
 from strata.rows import Place, Window
 
 TOP = -1
@@ -270,10 +270,8 @@ class HostExecutor(HostBlocks):
     def _see_block(self, point: str, layer: int, state: np.ndarray, cells_per_block: int) -> None:
         """Show the blocks that rows complete, in state [slots, blocks * cells_per_block, ...]."""
         if self._watches(point):
-            w, block = self.window, self.config.indexer_block
-            rows = np.flatnonzero(w.positions % block == block - 1).astype(np.int32)
-            cells = (w.positions[rows] // block * cells_per_block)[:, None] + np.arange(cells_per_block, dtype=np.int32)
-            self._see_cells(point, layer, state, w.slots[rows], cells, rows)
+            rows, cells = completed_blocks(self.window, self.config.indexer_block, cells_per_block)
+            self._see_cells(point, layer, state, self.window.slots[rows], cells, rows)
 
     def moe(self, layer: int, mixed: np.ndarray) -> np.ndarray:
         """Return the routed and shared experts' combined output [rows, H]."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container
 
 import numpy as np
 
+from strata.places import OUTLINES, cells_place, last_kept, tail_place
 from strata.rows import WHOLE, Place, Window
 
 Observer = Callable[[Window, str, int, np.ndarray, Place], None]
@@ -25,7 +26,6 @@ class EveryPoint:
 
 
 EVERY_POINT = EveryPoint()
-OUTLINES = frozenset({"embed", "moe.residual", "logits", "hand_off"})
 
 
 class Taps:
@@ -89,7 +89,7 @@ class Taps:
     def _see_stored(self, point: str, layer: int, state: np.ndarray, window: Window, kept: np.ndarray) -> None:
         """Show memories [slots, ...] as the last kept row of each segment left them."""
         if self._watches(point):
-            slots, rows = _last_kept(window, kept)
+            slots, rows = last_kept(window, kept)
             self._details(window, point, layer, state, Place(slots, rows))
 
     def _see_tail_read(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray) -> None:
@@ -97,7 +97,7 @@ class Taps:
         if self._watches(point):
             key = ("read", id(ages))
             if key not in self._tail_places:
-                self._tail_places[key] = _tail_place(ages, self.window.segment_slot, self.window.first)
+                self._tail_places[key] = tail_place(ages, self.window.segment_slot, self.window.first)
             self._details(self.window, point, layer, _flat(tail), self._tail_places[key])
 
     def _see_tail_stored(self, point: str, layer: int, tail: np.ndarray, ages: np.ndarray, window: Window, kept: np.ndarray) -> None:
@@ -105,11 +105,11 @@ class Taps:
         if not self._watches(point):
             return
         if not window.keep:  # a commit, which another thread may be about
-            self._details(window, point, layer, _flat(tail), _tail_place(ages, *_last_kept(window, kept)))
+            self._details(window, point, layer, _flat(tail), tail_place(ages, *last_kept(window, kept)))
             return
         key = ("stored", id(ages))
         if key not in self._tail_places:
-            self._tail_places[key] = _tail_place(ages, *_last_kept(window, kept))
+            self._tail_places[key] = tail_place(ages, *last_kept(window, kept))
         self._details(window, point, layer, _flat(tail), self._tail_places[key])
 
     def _see_cells(self, point: str, layer: int, state: np.ndarray, slots: np.ndarray, cells: np.ndarray, rows: np.ndarray | None = None) -> None:
@@ -118,35 +118,6 @@ class Taps:
             self._details(self.window, point, layer, _flat(state), cells_place(state.shape[1], slots, cells, rows))
 
 
-def cells_place(per_slot: int, slots: np.ndarray, cells: np.ndarray, rows: np.ndarray | None = None) -> Place:
-    """Return the place of cells [n] or [n, k] (negative: none) of slots [n], in state with per_slot cells a slot."""
-    start = slots * np.int32(per_slot)
-    lines = start + cells if cells.ndim == 1 else np.where(cells < 0, -1, start[:, None] + cells)
-    return Place(lines.astype(np.int32, copy=False), rows, per_slot=per_slot)
-
-
-def _tail_place(ages: np.ndarray, slots: np.ndarray, rows: np.ndarray) -> Place:
-    n_lines = len(ages)
-    lines = (slots[:, None] * np.int32(n_lines) + np.arange(n_lines, dtype=np.int32)).reshape(-1)
-    return Place(lines, rows.repeat(n_lines), ages if len(rows) == 1 else np.tile(ages, len(rows)))
-
-
 def _flat(state: np.ndarray) -> np.ndarray:
     """Return state [slots, lines, ...] as [slots * lines, values], where it lies."""
     return state.reshape(state.shape[0] * state.shape[1], -1)
-
-
-def oldest_first(n_lines: int) -> np.ndarray:
-    """Return the ages of a tail's lines that lie oldest first: n-1, ..., 0."""
-    return np.arange(n_lines - 1, -1, -1, dtype=np.int32)
-
-
-def newest_first(n_lines: int) -> np.ndarray:
-    """Return the ages of a tail's lines that lie newest first: 0, ..., n-1."""
-    return np.arange(n_lines, dtype=np.int32)
-
-
-def _last_kept(window: Window, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (slots, rows of the last kept row) of the segments that keep any, int32."""
-    some = kept > 0
-    return window.segment_slot[some], (window.first + kept - 1)[some].astype(np.int32)

@@ -1,7 +1,8 @@
 """Which kernels a model needs on a card, found without one: every kind of window is recorded on a blueprint.
 
 Kinds of windows: 1 to 8 rows, kept and to be committed, all rows' logits wanted; prompt chunks of up to the given rows; contexts in
-which every cell is attended to and in which cells are selected.  A layer split adds no kernels to those of the whole model.
+which every cell is attended to and in which cells are selected, and one row in each class of contexts, as the choice of cells has kernels
+by the number of blocks.  A layer split adds no kernels to those of the whole model.
 Does not know: compilers, folders.
 """
 
@@ -45,3 +46,7 @@ def windows_of(context: int, selection_width: int, chunk_rows: int) -> Iterator[
         for length in sorted(length for length in lengths if length >= n_rows):
             for keep in (True, False)[: 2 if n_rows <= PLACES else 1]:
                 yield Window.of([Segment(0, length - n_rows, (0,) * n_rows, n_rows)], keep)
+    length = SMALLEST_CLASS
+    while length < context:
+        yield Window.of([Segment(0, length - 1, (0,), 1)], True)
+        length *= 2

@@ -24,7 +24,7 @@ class Executor(Protocol):
     placed: Any
     """The stage's weights: `layers` (each with `index`, `ngrams`, `qsa`, mixers) and `output`."""
     observe: Callable[[Window, str, int, Any, Place], None] | None
-    """Sees the points in `watched`, called by the thread that computes; what lies on a card is shown as hashes (`Place.hashed`)."""
+    """Sees the points in `watched`, called by the thread that computes, and may change them; cards show copies and take changes back."""
     watched: Container[str]
 
     def begin(self, window: Window) -> None: ...

@@ -122,6 +122,10 @@ def attention(card, n: int) -> Iterator[tuple[str, Callable]]:
     scratch = SplitScratch(pairs, *(card.zeros("triples", m * C.n_q_heads, np.float32) for m in (pairs, pairs, pairs * C.head_dim)))
     output = AttentionOutput(projected, make(n, C.attention_width), make(n, C.attention_width), CodedOutput(card, n, C.attention_width).coded)
     yield "attention", [launch_attention(card, C, tables, "f16", width, queries, placed, chosen, counts, width, 0.06, scratch, output)] * sets
+    if n > 8:
+        whole = tables_of(card, window(n, 0), spare=0)
+        yield "selection of all cells", [(launch_selection(card, C, whole, scores, most, chosen, counts),)] * sets
+        yield "attention to all cells", [launch_attention(card, C, whole, "f16", width, queries, placed, chosen, counts, width, 0.06, scratch, output)] * sets
 
 
 def experts(card, n: int) -> Iterator[tuple[str, Callable]]:

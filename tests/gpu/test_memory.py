@@ -5,7 +5,8 @@ import gc
 import pytest
 
 MOST_APART = 0.03
-MEBIBYTE = 1 << 20
+PAGES = 2 << 21
+"""What the pages that small arrays share may hold unused."""
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,7 @@ def test_predicted_and_reported_memory_of_an_engine_agree(model):
     from strata.batch.engine import Engine
     from strata.batch.requests import Request
     from strata.batch.settings import EngineSettings
+    from strata.cuda.executor import FIRST_RUNS
 
     with Engine(model, EngineSettings(devices="cuda:0", batch=4)) as engine:
         engine.generate([Request(tuple(range(1, 80 + i)), 12) for i in range(4)])
@@ -27,13 +29,13 @@ def test_predicted_and_reported_memory_of_an_engine_agree(model):
         memory = device.memory()
         largest = sorted(device.taken.items(), key=lambda item: -item[1])[:6]
         print(f"predicted {memory.taken_bytes:,} reported {memory.reported_bytes:,}", largest)
-        assert device.taken["kernels"] > 0
-        assert abs(memory.taken_bytes - memory.reported_bytes) <= MOST_APART * memory.reported_bytes
+        assert FIRST_RUNS in device.taken
+        assert abs(memory.taken_bytes - memory.reported_bytes) <= MOST_APART * memory.reported_bytes + PAGES
 
 
 def test_a_session_opened_and_closed_1000_times_leaks_nothing(model):
     from strata.cuda.device import CudaDevice
-    from strata.cuda.executor import CudaExecutor
+    from strata.cuda.executor import FIRST_RUNS, CudaExecutor
     from strata.cuda.placed import place_stage
     from strata.numerics.rounding import mode_named
     from strata.rows import Segment, Window
@@ -52,15 +54,16 @@ def test_a_session_opened_and_closed_1000_times_leaks_nothing(model):
                     executor.abandon(window)
         executor.close()
 
-    for i in range(3):
-        opened_and_closed(True)
-    gc.collect()
-    before, taken = device.memory(), dict(device.taken)
-    for i in range(1000):
-        opened_and_closed(i % 50 == 0)
-    gc.collect()
-    after = device.memory()
-    print(f"reported before {before.reported_bytes:,}, after 1,000 sessions {after.reported_bytes:,}")
-    assert {k: v for k, v in device.taken.items() if k != "graphs"} == {k: v for k, v in taken.items() if k != "graphs"}
-    assert after.reported_bytes - before.reported_bytes < 2 * MEBIBYTE
+    def reported_after(n_sessions: int) -> int:
+        for i in range(n_sessions):
+            opened_and_closed(i % 50 == 0)
+        gc.collect()
+        return device.memory().reported_bytes
+
+    reported_after(100)
+    taken, reports = dict(device.taken), [reported_after(500) for _ in range(2)]
+    print(f"reported after 600 sessions {reports[0]:,}, after 1,100 {reports[1]:,}")
+    measured = ("graphs", "kernels", FIRST_RUNS)
+    assert {k: v for k, v in device.taken.items() if k not in measured} == {k: v for k, v in taken.items() if k not in measured}
+    assert reports[1] <= reports[0]
     device.close()

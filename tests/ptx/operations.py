@@ -36,7 +36,7 @@ def streams() -> Iterator[Entry]:
     hidden, n_streams, n_used = REAL.hidden, REAL.n_streams, REAL.n_used
     yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
     yield _entry("norm", lambda t: s.stream_kernel(hidden, 1, s.NO_BLOCK, 1, True, False, t), "9*f32 F f32", 64)
-    yield _entry("norm of whole rows", lambda t: s.stream_kernel(hidden * n_streams, 1, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
+    yield _entry("norm of whole rows", lambda t: s.stream_kernel(hidden * n_streams, 1, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 96)
     yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, t), "9*f32 F f32", 64)
     build = lambda t: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, t)  # noqa: E731
     yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 128)
@@ -106,7 +106,7 @@ def attention() -> Iterator[Entry]:
                     tile = TileShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
                     text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32 {CODED}"
                     name = f"attention {kv} tiled {'dense' if dense else 'chosen'} {label}"
-                    yield _entry(name, lambda t, s=tile: tile_kernel(s, t), text, 128, False)
+                    yield _entry(name, lambda t, s=tile: tile_kernel(s, t), text, 128 if real else 168, real and kv == "f16" and not dense)
                     split = a.AttentionShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense, True)
                     text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
                     name = f"attention {kv} beside tiles {'dense' if dense else 'chosen'} {label}"

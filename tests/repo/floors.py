@@ -1,10 +1,10 @@
 """Which room may import which: the house's floors, as data.
 
-A room may import itself and what stands in its line.  `strata.errors` and `strata.rows` are the nouns that everybody may
-know and that know nobody.  A new room is a new line; nothing here is a pattern.
+A room may import itself and what stands in its line.  `strata.errors`, `strata.rows` and `strata.places` are the
+nouns that everybody may know; they know nobody but each other.  A new room is a new line; nothing here is a pattern.
 """
 
-NOUNS = ("errors", "rows")
+NOUNS = ("errors", "rows", "places")
 NUMBERS = (*NOUNS, "numerics", "formats")
 EXECUTOR = (*NUMBERS, "model")
 
@@ -12,6 +12,7 @@ STRATA = {
     "": (),
     "errors": (),
     "rows": (),
+    "places": ("rows",),
     "numerics": ("errors",),
     "formats": ("errors", "numerics"),
     "model": ("errors", "formats"),

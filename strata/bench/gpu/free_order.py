@@ -126,7 +126,7 @@ def one_float_row(type_name: str, n_outputs: int, target: Target):
         place, row = global_address(weights), global_address(x)
         thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
         n = np.int32(np.int32(cuda.blockIdx.x) * n_outputs + which)
-        start = np.int64(min(n, np.int32(n_out - 1))) * n_in * value_bytes
+        start = np.int64(n if n < n_out else n_out - 1) * n_in * value_bytes
         slot = shared + (4 * np.int64(n_in) + which * pitch)
         for piece in range(thread, (np.int64(n_in) * value_bytes) >> 4, n_threads):
             copy_weights(slot + 16 * piece, place + (start + 16 * piece))

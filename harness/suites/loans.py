@@ -39,9 +39,9 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     moving, small = {"expert_cache": half, **OFTEN}, scope.options.prefill or SMALL_CHUNK
     late = Schedule(tuple(3 * i for i in range(len(many.items))))
     return (
-        _case(scope, "shorter-than-chunk", work, LOANS, expert_cache=half, **OFF),
+        _case(scope, "shorter-than-chunk", work, LOANS, expert_cache=half, prefill=0, **OFF),
         _case(scope, "longer-than-chunk", work, (*LOANS, "chunked_prompts"), expert_cache=half, prefill=small, **OFF),
-        _case(scope, "few-slots", work, LOANS, expert_cache=FEW, **OFF),
+        _case(scope, "few-slots", work, LOANS, expert_cache=FEW, prefill=0, **OFF),
         _case(scope, "blocking", work, (*LOANS, MOVED, GONE), **moving),
         _case(scope, "async", work, (*LOANS, MOVED, GONE), **STEPS, **moving),
         _late(_case(scope, f"late-{slots}", many, (*LOANS, MOVED, GONE, COMPANY, "late_admissions"), batch=slots, prefill=small, **moving), late),

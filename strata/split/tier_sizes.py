@@ -82,12 +82,11 @@ def _size(resolved, config: ModelConfig, device: TierDevice, number: int, n_devi
     n_pairs, size = len(device.layers) * config.n_experts, device.slot_bytes
     ring = RING_BLOBS if n_devices == 1 else SPLIT_RING_BLOBS
     n_places = 0 if resolved.tier.pcie_frac == 0 else min(ring, config.n_experts)
-    if not resolved.tier.cache:
-        kept = reserve_bytes(resolved.tier, device.is_card, number) + n_places * size + own_bytes
-        return TierSize(slots_for(device.free_bytes, kept, size, n_pairs), n_places, own_bytes)
-    asked = min(resolved.tier.cache, n_pairs)
-    fitting = asked if not own_bytes else slots_for(device.free_bytes, n_places * size + own_bytes, size, asked)
-    if fitting == 0:
+    asked = min(resolved.tier.cache or n_pairs, n_pairs)
+    kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
+    is_given = resolved.tier.cache and not own_bytes
+    fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes, size, asked)
+    if fitting == 0 and own_bytes:
         raise DeviceMemoryError(device.name, f"{BUFFERS} beside one slot of the expert cache", own_bytes + size, max(0, device.free_bytes or 0))
     return TierSize(fitting, n_places, own_bytes)
 

@@ -55,8 +55,9 @@ def test_a_number_of_slots_is_capped_for_own_buffers_and_said(caplog):
     assert "keeps its own" in caplog.text
 
 
-def test_buffers_that_leave_no_slot_are_an_error():
-    with pytest.raises(DeviceMemoryError, match="prompt buffers beside one slot"), open_engine(**{**TIGHT, "expert_cache": 5, "prefill_borrow": False}):
+@pytest.mark.parametrize("cache", [0, 5])
+def test_buffers_that_leave_no_slot_are_an_error(cache):
+    with pytest.raises(DeviceMemoryError, match="prompt buffers beside one slot"), open_engine(**{**TIGHT, "expert_cache": cache, "prefill_borrow": False}):
         pass
 
 
@@ -132,6 +133,19 @@ def test_loans_are_counted_and_told(caplog):
     counters = batch.counters
     assert counters["loans"] == 4 and counters["lent_slots"] == counters["refilled_experts"] > 4 and counters["buffered_chunks"] == 4
     assert "borrows up to" in caplog.text and f"4 loans of {counters['lent_slots']} slots to prompts" in caplog.text
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_every_device_of_a_split_is_whole_again_at_the_end_of_a_run(groups):
+    prompts = [Request(item.prompt[:20], 4, arrive_after=3 * i) for i, item in enumerate(shipped()[1].prompts[:4])]
+    with open_engine() as engine:
+        expected = digests(engine.generate(prompts))
+    with open_engine(**SPLIT, prefill=12, batch=2, batch_groups=groups) as engine:
+        held = [tier.residency.held.copy() for tier in engine.tiers.devices]
+        for _ in range(2):
+            batch = engine.generate(prompts)
+            assert digests(batch) == expected and batch.counters["lent_slots"] == batch.counters["refilled_experts"] > 0
+            assert all((tier.residency.held == before).all() for tier, before in zip(engine.tiers.devices, held, strict=True))
 
 
 def test_buffers_of_one_chunk_do_not_overlap():

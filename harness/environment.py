@@ -2,13 +2,10 @@
 
 import os
 
+from strata.cli.env import FOLDERS
 from strata.cli.env import environment as engine_environment
 from strata.cuda.found import find_cards
 from strata.split.devices import usable_cores
-
-FOLDERS = ("kernel cache", "cuda kernels")
-"""What names folders of this machine: no part of a record."""
-
 
 def environment() -> dict[str, str]:
     """Return name -> value."""

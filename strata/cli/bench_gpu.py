@@ -37,10 +37,10 @@ def execute(options: argparse.Namespace) -> int:
     from strata.bench.gpu.geometry import REAL, with_layers
     from strata.bench.gpu.report import json_of, lines_of
     from strata.bench.gpu.run import BenchSettings, measure
-    from strata.cli.env import environment
+    from strata.cli.env import recorded
 
     settings = BenchSettings(config=with_layers(REAL, options.layers), index=index, n_times=options.rounds, **figures)
-    progress, facts = ProgressLine(), environment()
+    progress, facts = ProgressLine(), recorded()
 
     def save(report) -> None:
         if options.json not in (None, STDOUT):

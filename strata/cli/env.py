@@ -25,9 +25,18 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
+FOLDERS = ("kernel cache", "cuda kernels")
+"""What names folders of this machine: no part of a record."""
+
+
 def environment() -> dict[str, str]:
     """Return name -> value, all text; imports numba."""
     return {**versions(), "system": platform.platform(), **_processor(), **_kernels()}
+
+
+def recorded() -> dict[str, str]:
+    """Return the environment for a file that others read: without folders of this machine."""
+    return {name: value for name, value in environment().items() if name not in FOLDERS}
 
 
 def _processor() -> dict[str, str]:

@@ -177,9 +177,8 @@ def _copies() -> list[Fault]:
             COPIES,
             "hand-off",
             "the hand-off is the very array of the stage before",
-            PIPELINED,
+            ("tier/groups", *PIPELINED),
             _left_out,
-            survives="on the host a stage never touches its rows again once it has handed them off, so the copy is not needed there; buffers of a card are",
         ),
     ]
 

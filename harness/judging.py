@@ -30,15 +30,19 @@ class Selection:
         return tuple(dict.fromkeys(suite for suite, _ in self.cases))
 
 
-def select(suites: Sequence[Suite], scope: Scope, case_name: str | None = None) -> Selection:
-    """Build the cases of the suites, all or those called `case_name`; raises UsageError where there is none."""
+def select(suites: Sequence[Suite], scope: Scope, case_name: str | None = None, every: bool = False) -> Selection:
+    """Build the cases of the suites: those of the scope's level, those called `case_name`, or `every` one.
+
+    Raises UsageError where there is none.
+    """
     pairs: list[tuple[Suite, Case]] = []
     for suite in suites:
         cases = suite.cases(scope)
         if not cases:
             raise UsageError(f"suite={suite.name}", "it has no case with these options", "give it more devices, or leave it out with --suite")
         pairs += [(suite, case) for case in cases]
-    chosen = tuple(pair for pair in pairs if case_name in (None, pair[1].name))
+    of_level = scope.options.level > 1 or every
+    chosen = tuple(pair for pair in pairs if (of_level or not pair[1].thorough if case_name is None else pair[1].name == case_name))
     if not chosen:
         known = ", ".join(dict.fromkeys(case.name for _, case in pairs))
         raise UsageError(f"case={case_name}", "no suite that was chosen has such a case", f"use one of {known}")

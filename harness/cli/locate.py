@@ -74,7 +74,7 @@ def _case_of_suite(name: str, scope):
     from strata.errors import UsageError
 
     suite, _, case = name.partition(":")
-    cases = [found for _, found in select(suites_named([suite]), scope).cases]
+    cases = [found for _, found in select(suites_named([suite]), scope, every=True).cases]
     chosen = [found for found in cases if found.name == case]
     if not chosen:
         raise UsageError(f"case={name}", "there is no such case", f"use one of {', '.join(f'{suite}:{found.name}' for found in cases)}")

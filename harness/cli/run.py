@@ -9,7 +9,7 @@ from harness.cli.outputs import add_outputs, check_outputs
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `run`."""
     parser.add_argument("--suite", metavar="NAME[,NAME..]", action="append", help="suites to run (repeatable; default: all)")
-    parser.add_argument("--case", metavar="NAME", help="run only the cases of this name")
+    parser.add_argument("--case", metavar="NAME", help="run only the cases of this name, of level 2 too")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first case that is not exact")
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON to a file, or to stdout (-) instead of the table")
     add_outputs(parser)

@@ -5,8 +5,9 @@ have happened; counters in `alike` must be equal in both arms.  A *control* is a
 the suite is about can be seen.  A new suite is one file and one line in `harness.suites.table`.  Does not know: how cases are run.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from harness.arms import Arm
 from harness.scope import Scope
@@ -17,7 +18,8 @@ from harness.workload import Workload
 class Case:
     """Two arms on one workload; `left` is the reference: kept, and the source of scripted drafts.  A control must differ.
 
-    `failing` are the numbers of the requests that must end with an error, in both arms alike, and no other may.
+    `failing` are the numbers of the requests that must end with an error, in both arms alike, and no other may.  A `thorough` case
+    is judged at level 2, and at level 1 where it is named.
     """
 
     name: str
@@ -28,6 +30,12 @@ class Case:
     alike: tuple[str, ...] = ()
     is_control: bool = False
     failing: tuple[int, ...] = ()
+    thorough: bool = False
+
+
+def thorough(cases: Sequence[Case], *patterns: str) -> tuple[Case, ...]:
+    """Return the cases, those whose name is like one of the patterns (`cache-*`) marked as thorough."""
+    return tuple(replace(case, thorough=any(fnmatchcase(case.name, pattern) for pattern in patterns)) for case in cases)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from functools import cache
 
 from harness.arms import Arm, Schedule
 from harness.scope import MODEL, Scope
-from harness.suites.contract import Case, Suite
+from harness.suites.contract import Case, Suite, thorough
 from harness.suites.split import even_split
 from harness.suites.tier import COMPANY, FIXED, GONE, MOVED, OFF, OFTEN, half_of
 from harness.workload import Workload
@@ -38,7 +38,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     work, many = scope.workload(ITEMS), scope.workload(slots + 1)
     moving, small = {"expert_cache": half, **OFTEN}, scope.options.prefill or SMALL_CHUNK
     late = Schedule(tuple(3 * i for i in range(len(many.items))))
-    return (
+    found = (
         _case(scope, "shorter-than-chunk", work, LOANS, expert_cache=half, prefill=0, **OFF),
         _case(scope, "longer-than-chunk", work, (*LOANS, "chunked_prompts"), expert_cache=half, prefill=small, **OFF),
         _case(scope, "few-slots", work, LOANS, expert_cache=FEW, prefill=0, **OFF),
@@ -52,6 +52,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         *_stages(scope, work, many, late, half, small),
         *([] if scope.options.rounding not in (None, "device") else _device_mode(scope, many, half, slots)),
     )
+    return thorough(found, "few-slots", "late-async-*", "pcie", "own", "stages-async", "stages-own", "one-device")
 
 
 def _stages(scope: Scope, work: Workload, many: Workload, late: Schedule, half: int, small: int) -> list[Case]:

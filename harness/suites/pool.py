@@ -9,7 +9,7 @@ from dataclasses import replace
 from harness.arms import Arm
 from harness.pool_stress import FAILING_LENGTH, pool_sets
 from harness.scope import Scope
-from harness.suites.contract import Case, Suite
+from harness.suites.contract import Case, Suite, thorough
 from harness.suites.tier import COMPANY, FIXED, MISSED, OFF, OFTEN, on_host
 from harness.workload import Workload
 from strata.split.devices import usable_cores
@@ -31,7 +31,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     one_slot = {"expert_cache": 1, **OFF}
     threads = sorted({*THREADS, min(MOST_THREADS, usable_cores())}) if scope.options.threads is None else [scope.options.threads]
     most, mtp = threads[-1], {"mtp": True, "spec_policy": "full"}
-    return (
+    found = (
         *(_threads(scope, f"threads-{n}", work, (MISSED, READ, *((PIECES,) if n > 1 else ())), threads=n, **one_slot) for n in threads),
         _threads(scope, f"slots-{slots}-threads-{most}", scope.workload(slots + 1), (MISSED, COMPANY), threads=most, batch=slots, **one_slot),
         _threads(scope, f"mtp-threads-{most}", work, (MISSED, "rolled_back_windows"), threads=most, **mtp, **one_slot),
@@ -41,6 +41,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         *_failing(scope, slots, few),
         *([] if scope.options.rounding not in (None, "device") else [_control(scope, work, few)]),
     )
+    return thorough(found, *(f"set-{name}" for name in pool_sets()[:-1]), "threads-2", "threads-5", "failing-job-elsewhere")
 
 
 def _failing(scope: Scope, slots: int, few: dict) -> list[Case]:

@@ -9,7 +9,7 @@ In mode `device` the same holds only while nothing moves: the cases `fixed` have
 
 from harness.arms import Arm
 from harness.scope import Scope
-from harness.suites.contract import Case, Suite
+from harness.suites.contract import Case, Suite, thorough
 from harness.suites.split import even_split, split_settings
 from harness.workload import Workload
 from strata.batch.settings import EngineSettings
@@ -23,13 +23,18 @@ OFF = {**POOL, "adapt_every": 0}
 OFTEN = {**POOL, "adapt_every": 1, "adapt_min_gain": 0.5}
 FIXED = {**POOL, "adapt_every": 1_000_000, "rounding": "device", "prefill_borrow": False}
 
+THOROUGH = (
+    "cache-auto", "cold-few", "warmed", "high-bar", "one-swap", "chunks-*", "one-device", "device-fixed-chunks-*", "grouped-alone", "wide-*",
+)
+"""Cases of level 2: kin of those of level 1, or kernels of a mode of their own to compile."""
+
 
 def cases(scope: Scope) -> tuple[Case, ...]:
     """Return the cases; none where a device is no host device."""
     if not on_host(scope):
         return ()
     work, half = scope.workload(ITEMS), half_of(scope)
-    return (
+    found = (
         *_sizes(scope, work),
         *_rounds(scope, work, half),
         *_company(scope, work, half),
@@ -37,6 +42,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         *([] if scope.options.rounding not in (None, "device") else _device_mode(scope, work, half)),
         *([] if scope.options.rounding is not None else _other_modes(scope, work, half)),
     )
+    return thorough(found, f"cache-{_short(scope)}", *THOROUGH)
 
 
 def on_host(scope: Scope) -> bool:
@@ -54,8 +60,13 @@ def half_of(scope: Scope) -> int:
     return n_pairs(scope) // 2
 
 
+def _short(scope: Scope) -> int:
+    """Return slots for one expert less than a row uses."""
+    return max(1, scope.config.n_used - 1)
+
+
 def _sizes(scope: Scope, work: Workload) -> list[Case]:
-    short = max(1, scope.config.n_used - 1)
+    short = _short(scope)
     return [
         _case(scope, "cache-1", work, (f"prompt_{CACHED}", MISSED), expert_cache=1, **OFF),
         _case(scope, f"cache-{short}", work, SERVED, expert_cache=short, **OFF),

@@ -5,8 +5,6 @@ Used on a card (tests/gpu) and in the simulator (tests/sim).  Does not know: whi
 
 import numpy as np
 
-from strata.cuda import placed as on_card
-from strata.cuda.executor import CudaExecutor
 from strata.host.device import HostDevice
 from strata.host.executor import HostExecutor
 from strata.host.placed import place_stage
@@ -54,6 +52,9 @@ class ObservedPair:
     """A whole model on the host and on a card."""
 
     def __init__(self, card, model: Model, kv: str, n_slots: int, context: int) -> None:
+        from strata.cuda import placed as on_card
+        from strata.cuda.executor import CudaExecutor
+
         c, mode = model.config, MODES["canonical"]
         self._device = HostDevice("host[0]", None, 1)
         self.host = HostExecutor(self._device, c, place_stage(model.weights, c, 0, c.n_layers), mode, kv, n_slots, context)

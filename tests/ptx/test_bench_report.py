@@ -4,6 +4,11 @@ import json
 
 import pytest
 
+from strata.cuda.compiling import why_no_compiler
+
+if why_no_compiler() is not None:
+    pytest.skip(str(why_no_compiler()), allow_module_level=True)
+
 from strata.bench.gpu.floors import Floor, Operations
 from strata.bench.gpu.geometry import REAL, with_layers
 from strata.bench.gpu.kernel_times import KernelTime, Profile

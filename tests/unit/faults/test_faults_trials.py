@@ -21,7 +21,7 @@ class Shelf:
     """A bench with nothing on it but what the control found."""
 
     def __init__(self) -> None:
-        self.control = {}
+        self.control, self.without_fault = {}, CONTROL
 
 
 def fault(name="some", seen_by=("arms",), reach=SOME, survives=""):

@@ -76,7 +76,9 @@ without a branch between them: reads and products of one run while the floats of
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
 CHUNK = Tile(bands=4, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=2)
-"""For prompt chunks."""
+"""For prompt chunks, from compute capability 9.0 on."""
+MIDDLE = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
+"""For prompt chunks on cards from 8.0 to 8.9, where CHUNK would spill."""
 EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
 """For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two.  Their rows
 are short, so that a second block should compute while one begins or ends."""
@@ -86,7 +88,9 @@ SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
 
 def chunk_tile(target: Target) -> Tile:
     """Return the tiling of a chunk's dense products on a card."""
-    return CHUNK if target.async_copies else SNUG
+    if target.dependent_launch:
+        return CHUNK
+    return MIDDLE if target.async_copies else SNUG
 
 
 def experts_tile(target: Target) -> Tile:

@@ -56,7 +56,7 @@ ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 def quantised_products() -> Iterator[Entry]:
     from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
     from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-    from strata.cuda.tiles import CHUNK, EXPERTS, SNUG, WINDOW
+    from strata.cuda.tiles import CHUNK, SNUG, WINDOW, chunk_tile, experts_tile
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
@@ -72,10 +72,10 @@ def quantised_products() -> Iterator[Entry]:
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
         for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
             yield Entry(
-                f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, s, t), _signature(DENSE_TILES),
+                f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, chunk_tile(t) if s is CHUNK else s, t), _signature(DENSE_TILES),
                 {WINDOW: 80, SNUG: 128}.get(tile, 255), chosen,
             )
-        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, EXPERTS, t), _signature(EXPERT_TILES), 128, chosen)
+        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, experts_tile(t), t), _signature(EXPERT_TILES), 128, chosen)
 
 
 def expert_products() -> Iterator[Entry]:

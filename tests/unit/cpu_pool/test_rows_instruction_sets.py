@@ -31,6 +31,7 @@ def digests_for(cpu: str, features: str, names: tuple[str, ...], *arguments: str
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 @needs_avx2
 def test_programs_for_a_haswell_and_for_an_older_cpu_compute_the_bits_of_this_cpu():
     here, haswell, old = digests_for("", "", SOME), digests_for("haswell", HASWELL, SOME), digests_for("x86-64", OLD, SOME)

@@ -5,7 +5,6 @@ Words are NAME=VALUE with names of `EngineSettings`, or of the arm: `alone` (eac
 every arm shares.  Does not know: what the settings do.
 """
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 
 from harness.arms import Arm, Schedule

@@ -17,9 +17,9 @@ from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import exp, sigmoid, silu, softplus
 from strata.cuda.products import Coded
-from strata.cuda.seam import Target, add, div, fma, jit, kernel, launch_dependents, mul, sqrt, wait_for_dependency
+from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
-from strata.cuda.warps import ONE, scale_from_sum, sum_row
+from strata.cuda.warps import scale_from_sum, sum_row
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 

@@ -33,7 +33,7 @@ from strata.cuda.state_taps import StateTaps, scored_blocks
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
 from strata.cuda.taps import NO_TAPS, TOP, NoTaps, fetched, of_logit_rows
 from strata.cuda.window_scan import launch_window_scan
-from strata.cuda.workspace import PLACES, Lane, Workspace
+from strata.cuda.workspace import PLACES, Lane
 from strata.rows import Place, Window
 
 RAW_FORMAT = "f16"
@@ -313,11 +313,6 @@ class Recorder:
     def _floats(self, matrix: FloatMatrix, x, n_rows: int, name: str):
         out = self.work.get(name, n_rows * matrix.n_out)
         self._add(products.floats(self.device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, n_rows, out))
-        return out
-
-    def _dense(self, matrix, coded: Coded, name: str):
-        out = self.work.get(name, self.n * matrix.n_out)
-        self._add(products.dense(self.device, matrix, coded, self.n, out))
         return out
 
     def _kept_until_commit(self, name: str, n_values: int, number: int):

@@ -19,6 +19,7 @@ from strata.cuda.activation import launch_activation
 from strata.cuda.combine import Combined
 from strata.cuda.expert_products import Experts, launch_down, launch_gate_up
 from strata.cuda.placed import FloatMatrix, Part
+from strata.cuda.posting import EMPTY
 from strata.cuda.products import Coded, Lists, Packed
 from strata.cuda.router import fits as router_fits
 from strata.cuda.router import launch_router
@@ -59,9 +60,9 @@ class MoeRecorder:
         c, work, n, router, shared = self.config, self.work, self.n, w.router, w.shared_router
         logits, shared_gate = work.get("router", n * c.n_experts), work.get("shared gate", n)
         if self._is_one_router(router, shared):
-            counter = work.constant("router counter", np.zeros(1, np.int32))
+            posted = work.constant("router words", np.full(PLACES * c.n_experts, EMPTY))
             self.add(launch_router(
-                self.device, c, router.type_name, router.raw, shared.raw, router.n_in, values, n, logits, shared_gate, counter, ids, weights,
+                self.device, c, router.type_name, router.raw, shared.raw, router.n_in, values, n, logits, shared_gate, posted, ids, weights,
                 lists, entry_of,
             ))
             return shared_gate

@@ -106,11 +106,12 @@ def check_down(card, control, form: WeightFormat, width: int, n_out: int, n_rows
 
 
 def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int, special: bool = False) -> None:
-    """Logits, shared gate, choice and grouped entries in one launch, twice: the counter must be back at zero.
+    """Logits, shared gate, choice and grouped entries in one launch, twice: the posted words must be empty again.
 
     `special`: activations and weights that make the logits of `router_logits` (ties, infinities, NaN).
     """
     from strata.cuda.products import make_lists
+    from strata.cuda.posting import EMPTY
     from strata.cuda.router import launch_router
 
     c, n, n_in = config, n_rows, config.hidden
@@ -127,14 +128,14 @@ def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int
     experts, starts = np.empty(ids.size, np.int32), np.empty(ids.size + 1, np.int32)
     entry_rows, entry_of = np.empty(ids.size, np.int32), np.empty_like(ids)
     n_listed = host.group_entries(ids, experts, starts, entry_rows, entry_of, np.empty(c.n_experts, np.int32))
-    lists, counter = make_lists(card, "lists", c.n_experts, ids.size), card.zeros("counter", 1, np.int32)
+    lists, posted = make_lists(card, "lists", c.n_experts, ids.size), flat(card, np.full(n * c.n_experts, EMPTY))
     placed = [flat(card, padded_bytes(w)) for w in (router, shared)]
     for turn in ("first", "second"):
         what = f"{type_name}, {n} rows, {turn} launch"
         out_logits, out_gate, out_weights = (GuardedOutput(card, size) for size in (n * c.n_experts, n, ids.size))
         got_ids, got_entry_of = flat(card, ids * 0 - 9), flat(card, entry_of * 0 - 9)
         run(card, launch_router(
-            card, c, type_name, *placed, n_in, flat(card, x), n, out_logits.inside, out_gate.inside, counter, got_ids, out_weights.inside,
+            card, c, type_name, *placed, n_in, flat(card, x), n, out_logits.inside, out_gate.inside, posted, got_ids, out_weights.inside,
             lists, got_entry_of,
         ))
         assert_same_bits(f"{what}: logits", out_logits.read(logits.shape), logits)
@@ -147,6 +148,7 @@ def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int
         assert np.array_equal(got[: n_listed + 1], starts[: n_listed + 1]) and (got[n_listed:] == ids.size).all(), f"{what}: starts"
         assert np.array_equal(lists.entry_rows.copy_to_host(), entry_rows), f"{what}: entry rows"
         assert np.array_equal(read(got_entry_of, *ids.shape), entry_of), f"{what}: entries"
+        assert (posted.copy_to_host() == EMPTY).all(), f"{what}: words left"
 
 
 def _float_matrix(card, type_name: str, values: np.ndarray):

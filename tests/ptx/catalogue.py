@@ -50,7 +50,7 @@ EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
 GATE_UP = "u8 u8 u8 u8 L I I I I I i32 i32 i32 i8 f32 i32 i8 i8 f32 i32"
 DOWN = "u8 u8 L I I I I I I i32 i32 i8 f32 i32 f32"
-ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
+ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
 
 def quantised_products() -> Iterator[Entry]:
@@ -95,7 +95,7 @@ def expert_products() -> Iterator[Entry]:
             )
     for name, n_rows, staged in (("BF16", 1, True), ("BF16", 8, True), ("BF16", 8, False), ("F32", 8, True), ("F16", 2, True)):
         yield Entry(
-            f"router {name} {n_rows} {staged}", lambda t, n=name, r=n_rows, s=staged: router_kernel(n, 512, 10, r, s, t), _signature(ROUTER),
+            f"router {name} {n_rows} {staged}", lambda t, n=name, r=n_rows, s=staged: router_kernel(n, 2560, 512, 10, r, s, t), _signature(ROUTER),
             128, name == "BF16",
         )
 

@@ -3,12 +3,13 @@
 The order is that of rows.py: a thread is a lane of eight, a lane is a chain over its groups in ascending order, the eight-lane
 tree joins them.  Here a thread has a *left* and a *right* weight row of one format, so that the activations are read from shared
 memory once for both, and twice the bytes are under way.  A warp has four left and four right rows at a time, a block of WARPS
-warps 32 of each: one turn.  Packed bytes come STAGES - 1 stages ahead, each warp waiting for its own alone.
+warps 32 of each: one turn.  Packed bytes come a cut's stages - 1 ahead, each warp waiting for its own alone.
 
 Shared memory of a block: activation rows (codes, then scales and sums), then every warp's stages.
 Does not know: which matrices the rows are of, what becomes of the sums.
 """
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -25,28 +26,40 @@ WARPS = 8
 THREADS = 32 * WARPS
 SIDE_ROWS = 4 * WARPS
 """Left rows, and right rows, of a block's turn."""
-STAGES = 4
 PASS_ROWS = 4
 """Activation rows that share one pass over the weights, where there are several."""
 
 
-def shared_bytes(type_id: int, n_rows: int, n_groups: int) -> int:
+@dataclass(frozen=True, slots=True)
+class PairCut:
+    """How weight rows are cut: units of a stage (0: as staging.py picks them) and stages of a warp."""
+
+    units: int
+    stages: int
+
+
+def cut_of(form: WeightFormat, units: int, most_stages: int, room: int) -> PairCut:
+    """Return the cut with as many stages, two at least, as fit into `room` bytes of a block's shared memory."""
+    return PairCut(units, max(2, min(most_stages, room // (SIDE_ROWS * 2 * staging_of(form, units).pitch))))
+
+
+def shared_bytes(form: WeightFormat, cut: PairCut, n_rows: int, n_groups: int) -> int:
     """Return the dynamic shared memory of a block whose passes take n_rows activation rows."""
-    return activation_bytes(n_rows, n_groups) + WARPS * STAGES * 8 * staging_of(FORMATS[type_id]).pitch
+    return activation_bytes(n_rows, n_groups) + WARPS * slots_of_warp(form, cut)
 
 
-def slots_of_warp(type_id: int) -> int:
+def slots_of_warp(form: WeightFormat, cut: PairCut) -> int:
     """Return the bytes of one warp's stages."""
-    return STAGES * 8 * staging_of(FORMATS[type_id]).pitch
+    return cut.stages * 8 * staging_of(form, cut.units).pitch
 
 
-def pair_fetching(form: WeightFormat, target: Target) -> SimpleNamespace:
+def pair_fetching(form: WeightFormat, cut: PairCut, target: Target) -> SimpleNamespace:
     """Build `begin` and `fetch_next`, which send stages on their way.
 
     Both carry the *next* stage as (left start, right start, turn, bytes behind the starts); a start is where a row begins,
     counted from `left_from` or `right_from`.  Between turns a start moves on by `stride`, never beyond its last.
     """
-    staging, move = staging_of(form), copies(target, STAGES - 2)
+    staging, move, n_ahead = staging_of(form, cut.units), copies(target, cut.stages - 2), cut.stages - 1
     fetch, commit = weight_fetcher(staging, 8, target), move.commit
     stage_bytes, pitch = staging.stage_bytes, staging.pitch
 
@@ -72,9 +85,9 @@ def pair_fetching(form: WeightFormat, target: Target) -> SimpleNamespace:
 
     @jit
     def begin(mine, left_from, right_from, left, right, last, stride, row_bytes, all_bytes, n_turns, lane):
-        """Send the first STAGES - 1 stages."""
+        """Send the first stages, but one as many as a warp has."""
         upcoming = (left, right, np.int32(0), np.int32(0))
-        for ahead in range(STAGES - 1):
+        for ahead in range(n_ahead):
             upcoming = fetch_next(
                 mine + ahead * (8 * pitch), left_from, right_from, upcoming, last, stride, row_bytes, all_bytes, n_turns, lane
             )
@@ -83,18 +96,18 @@ def pair_fetching(form: WeightFormat, target: Target) -> SimpleNamespace:
     return SimpleNamespace(begin=begin, fetch_next=fetch_next)
 
 
-def pair_products(form: WeightFormat, n_rows: int, target: Target):
+def pair_products(form: WeightFormat, cut: PairCut, n_rows: int, target: Target):
     """Build `multiply(...)`: one turn of n_rows activation rows; returns what is fetched next and the slot after the turn's last.
 
     left, right float32 [n_rows] start at +0 and end as the sums over the lanes; every thread of a row gets them.
     """
-    reader, staging = reader_of(form), staging_of(form)
-    step, fetch_next = pair_step(reader, form.split_scales, form.has_offset, n_rows), pair_fetching(form, target).fetch_next
-    wait = copies(target, STAGES - 2).wait
+    reader, staging = reader_of(form), staging_of(form, cut.units)
+    step, fetch_next = pair_step(reader, form.split_scales, form.has_offset, n_rows), pair_fetching(form, cut, target).fetch_next
+    wait = copies(target, cut.stages - 2).wait
     units, unit_bytes, stage_bytes, pitch = staging.units, staging.unit_bytes, staging.stage_bytes, staging.pitch
     groups_per_block, block_bytes, per_stage = staging.groups_per_block, form.block_bytes, 8 * staging.units
     slot_bytes = 8 * pitch
-    last_slot = (STAGES - 1) * slot_bytes
+    last_slot = (cut.stages - 1) * slot_bytes
 
     @jit
     def multiply(

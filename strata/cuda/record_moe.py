@@ -1,7 +1,7 @@
 """Recording the experts block: which launches compute it for a window.
 
 Windows of up to PLACES rows take three launches: router, shared gate, choice and lists; gate, up, activation and codes; down.  Where
-the shared expert has another format or width than the experts, the last two are two launches each; where gate and up differ, or a
+the shared expert has another width than the experts, the last two are two launches each; where gate and up differ, or a
 kernel has no room on the card, one launch for each product and activation stands in, as in prompt chunks and where somebody looks
 (`taps`).  The bits are the same.
 
@@ -19,6 +19,7 @@ from strata.cuda.activation import launch_activation
 from strata.cuda.combine import Combined
 from strata.cuda.expert_products import Experts, launch_down, launch_gate_up
 from strata.cuda.placed import FloatMatrix, Part
+from strata.cuda.posting import EMPTY
 from strata.cuda.products import Coded, Lists, Packed
 from strata.cuda.router import fits as router_fits
 from strata.cuda.router import launch_router
@@ -59,9 +60,9 @@ class MoeRecorder:
         c, work, n, router, shared = self.config, self.work, self.n, w.router, w.shared_router
         logits, shared_gate = work.get("router", n * c.n_experts), work.get("shared gate", n)
         if self._is_one_router(router, shared):
-            counter = work.constant("router counter", np.zeros(1, np.int32))
+            posted = work.constant("router words", np.full(PLACES * c.n_experts, EMPTY))
             self.add(launch_router(
-                self.device, c, router.type_name, router.raw, shared.raw, router.n_in, values, n, logits, shared_gate, counter, ids, weights,
+                self.device, c, router.type_name, router.raw, shared.raw, router.n_in, values, n, logits, shared_gate, posted, ids, weights,
                 lists, entry_of,
             ))
             return shared_gate
@@ -113,14 +114,15 @@ class MoeRecorder:
         return hidden, shared
 
     def _outputs(self, w: Part, hidden: tuple[Coded, Coded], lists: Lists):
-        """Outputs float32 [entries + rows, H]."""
+        """Outputs float32 [entries + rows, H]; the launch before, whose last part is the shared expert's, may be one that `ahead` asks for."""
         n, n_entries, n_out, own, common = self.n, self.n_entries, w.down.n_out, (w.down,), (w.shared_down,)
         outputs = self.work.get("expert outputs", (n_entries + n) * n_out)
+        ahead = self._is_few((w.shared_gate, w.shared_up))
         if self._is_one_launch(own, common):
-            self.add(launch_down(self.device, Experts(n, lists, own, common, n_entries), hidden[0], outputs))
+            self.add(launch_down(self.device, Experts(n, lists, own, common, n_entries), hidden[0], outputs, ahead=ahead))
             return outputs
         if self._is_few(own):
-            self.add(launch_down(self.device, Experts(n, lists, own, None), hidden[0], outputs))
+            self.add(launch_down(self.device, Experts(n, lists, own, None), hidden[0], outputs, ahead=ahead))
         else:
             self._listed(w.down, hidden[0], self._own_rows(lists), outputs)
         shared = outputs[n_entries * n_out :]
@@ -135,9 +137,9 @@ class MoeRecorder:
         return self.n <= PLACES and not self.taps.is_apart and len({m.type_id for m in matrices}) == 1 and expert_products.fits(self.device, matrices[0], self.n)
 
     def _is_one_launch(self, own: tuple[Packed, ...], common: tuple[Packed, ...]) -> bool:
-        """Whether the shared expert goes with the listed ones: the same format and shape."""
+        """Whether the shared expert goes with the listed ones: the same shape."""
         alike = len({(m.n_in, m.n_out) for m in (*own, *common)}) == 1
-        return alike and self._is_few((*own, *common))
+        return alike and self._is_few(own) and self._is_few(common)
 
     def _own_rows(self, lists: Lists) -> Lists:
         """The lists of a product whose activation rows are the entries' own."""

@@ -1,12 +1,11 @@
 """Router and shared gate of a few rows, the choice of experts and the grouped entries, in one launch.
 
 Four outputs a block, 64 threads each, in the order of float_rows.py (256 lanes, the halving tree); output E is the shared
-expert's gate.  Weight rows are fetched before the previous kernel has ended.  The block that ends last (a counter in device
-memory tells, and is set back) reads all logits, ranks a row a warp (ranking.py) and groups the entries (grouping.py): which
-block that is changes nothing.
+expert's gate.  Weight rows are fetched before the previous kernel has ended.  One block more has no outputs: the others post their
+logits to it, and it chooses and groups (choosing.py).
 
 Shapes, flat: router raw bytes of [E, n_in], shared_router of [1, n_in], of one float type; x, rows of n_in float32; logits [rows,
-E]; shared_gate [rows]; counter int32 [1], zero between launches.  Does not know: experts' matrices.
+E]; shared_gate [rows]; posted int32 [rows, E], EMPTY between launches.  Does not know: experts' matrices.
 """
 
 from functools import cache
@@ -15,18 +14,20 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import copier, global_address, shared_address
+from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
+from strata.cuda.choosing import last_block
 from strata.cuda.device import CudaDevice
 from strata.cuda.expert_products import most_shared_bytes
-from strata.cuda.float_rows import THREADS_PER_OUTPUT, WIDEN_FOUR, _advance, sum_in_warp
-from strata.cuda.grouping import grouping
+from strata.cuda.float_rows import THREADS_PER_OUTPUT, WIDEN_FOUR, sum_in_warp
 from strata.cuda.launch import Launch, Shape
+from strata.cuda.posting import post
 from strata.cuda.products import Lists
-from strata.cuda.ranking import SCRATCH, ranking
+from strata.cuda.ranking import SCRATCH
 from strata.cuda.routing import LARGEST_LIST
-from strata.cuda.seam import Target, add, copies, jit, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.seam import Target, add, copies, fma, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.model.config import ModelConfig
+from strata.numerics.orders import WIDE
 
 ZERO = np.float32(0.0)
 TEAMS = 4
@@ -34,7 +35,7 @@ TEAMS = 4
 THREADS = THREADS_PER_OUTPUT * TEAMS
 WARPS = THREADS // 32
 MOST_ROWS = 8
-STATIC_BYTES = 4 * (2 * LARGEST_LIST + WARPS * SCRATCH + WARPS + 1)
+STATIC_BYTES = 4 * (2 * LARGEST_LIST + WARPS * SCRATCH + WARPS)
 """Shared memory of the choice and the grouping, at most."""
 MEETING = 128
 """Floats per row and output in which the two warps of an output meet."""
@@ -49,11 +50,35 @@ def shared_bytes(type_name: str, n_in: int, n_rows: int, staged: bool) -> int:
     return (4 * n_rows * n_in if staged else 0) + TEAMS * (_row_pitch(type_name, n_in) + 4 * MEETING * n_rows)
 
 
-def _totals(n_rows: int, n_experts: int):
-    """Build `store_totals(lanes, floats, meeting, thread, n, logits, shared_gate)`: the sums over 64 threads' lanes, as in float_rows.py."""
+def _advance(type_name: str, n_in: int, n_rows: int, staged: bool):
+    """Build `advance(row_at, x_at, x, thread, lanes)`: all elements of all rows; as n_in is known, no read waits for another."""
+    widen_four, value_bytes = WIDEN_FOUR[type_name]
+    n_steps, is_ragged = -(-n_in // WIDE), n_in % WIDE != 0
 
     @jit
-    def store_totals(lanes, floats, meeting, thread, n, logits, shared_gate):
+    def advance(row_at, x_at, x, thread, lanes):
+        for step in range(n_steps):
+            i = np.int32(WIDE * step + 4 * thread)
+            if not is_ragged or i < n_in:
+                w0, w1, w2, w3 = widen_four(row_at + i * value_bytes)
+                for r in range(n_rows):
+                    if staged:
+                        x0, x1, x2, x3 = shared_four_floats(x_at + 4 * (r * n_in + i))
+                    else:
+                        x0, x1, x2, x3 = load_four_floats(x, 4 * (np.int64(r) * n_in + i))
+                    lanes[4 * r] = fma(w0, x0, lanes[4 * r])
+                    lanes[4 * r + 1] = fma(w1, x1, lanes[4 * r + 1])
+                    lanes[4 * r + 2] = fma(w2, x2, lanes[4 * r + 2])
+                    lanes[4 * r + 3] = fma(w3, x3, lanes[4 * r + 3])
+
+    return advance
+
+
+def _totals(n_rows: int, n_experts: int):
+    """Build `store_totals(lanes, floats, meeting, thread, n, logits, posted, shared_gate)`: the sums over 64 threads' lanes, as in float_rows.py."""
+
+    @jit
+    def store_totals(lanes, floats, meeting, thread, n, logits, posted, shared_gate):
         warp, in_warp = thread >> 5, thread & 31
         for r in range(n_rows):
             if (r & 1) != warp:
@@ -67,6 +92,7 @@ def _totals(n_rows: int, n_experts: int):
                 v2, v3 = add(lanes[4 * r + 2], floats[at + 64]), add(lanes[4 * r + 3], floats[at + 96])
                 total = sum_in_warp(v0, v1, v2, v3, in_warp)
                 if in_warp == 0 and n < n_experts:
+                    post(posted, np.int64(r) * n_experts + n, total)
                     logits[np.int64(r) * n_experts + n] = total
                 if in_warp == 0 and n == n_experts:
                     shared_gate[r] = total
@@ -75,45 +101,41 @@ def _totals(n_rows: int, n_experts: int):
 
 
 @cache
-def router_kernel(type_name: str, n_experts: int, n_used: int, n_rows: int, staged: bool, target: Target):
-    """Return the kernel for exactly n_rows rows; grid ((E + 1) / TEAMS, rounded up), THREADS threads.
+def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows: int, staged: bool, target: Target):
+    """Return the kernel for exactly n_rows rows; grid (E + 1) / TEAMS, rounded up, and one; THREADS threads.
 
-    kernel(router, shared_router, n_in, pitch, x, logits, shared_gate, counter, ids, weights, experts, starts, entry_rows, entry_of,
+    kernel(router, shared_router, x, logits, shared_gate, posted, ids, weights, experts, starts, entry_rows, entry_of,
     n_listed, n_starts).
     """
-    value_bytes, advance, store_totals = WIDEN_FOUR[type_name][1], _advance(type_name, n_rows, staged), _totals(n_rows, n_experts)
+    value_bytes, store_totals = WIDEN_FOUR[type_name][1], _totals(n_rows, n_experts)
+    advance, pitch = _advance(type_name, n_in, n_rows, staged), _row_pitch(type_name, n_in)
     copy_weights, copy_row = copier(16, 0, 0, target, once=True), copier(16, 0, 0, target)
     commit, wait_all = copies(target, 0).commit, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    rank_row, per_thread = ranking(n_experts, n_used, target)
-    clear, group = grouping(n_experts, n_used, n_rows, THREADS)
-    n_lanes, n_scratch = 4 * n_rows, WARPS * SCRATCH
+    finish = last_block(n_experts, n_used, n_rows, THREADS, target)
+    n_lanes, x_bytes = 4 * n_rows, 4 * n_rows * n_in if staged else 0
 
     @kernel(THREADS)
     def run(
-        router, shared_router, n_in, pitch, x, logits, shared_gate, counter, ids, weights, experts, starts, entry_rows, entry_of, n_listed,
+        router, shared_router, x, logits, shared_gate, posted, ids, weights, experts, starts, entry_rows, entry_of, n_listed,
         n_starts,
     ):
         shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
-        # One to a line: the simulator tells shared arrays apart by their lines.
-        first = cuda.shared.array(n_experts, np.int32)
-        rows_of = cuda.shared.array(n_experts, np.int32)
-        scratch = cuda.shared.array(n_scratch, np.int32)
-        sums = cuda.shared.array(WARPS, np.int32)
-        ticket = cuda.shared.array(1, np.int32)
-        lanes, keys = cuda.local.array(n_lanes, np.float32), cuda.local.array(per_thread, np.int32)
-        whole = np.int32(cuda.threadIdx.x)
+        lanes, whole = cuda.local.array(n_lanes, np.float32), np.int32(cuda.threadIdx.x)
+        if np.int32(cuda.blockIdx.x) == np.int32(cuda.gridDim.x) - 1:
+            go_on()
+            wait_before()
+            finish(posted, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts, whole)
+            return
         thread, team = whole & 63, whole >> 6
         n = np.int32(np.int32(cuda.blockIdx.x) * TEAMS + team)
         place = global_address(shared_router) if n == n_experts else global_address(router)
         start = np.int64(n if n < n_experts else 0) * n_in * value_bytes
         before = start & 15
-        x_bytes = 4 * n_rows * np.int64(n_in) if staged else np.int64(0)
         slot = shared + (x_bytes + team * pitch)
         for piece in range(thread, (before + n_in * value_bytes + 15) >> 4, THREADS_PER_OUTPUT):
             copy_weights(slot + 16 * piece, place + (start - before + 16 * piece))
         commit()
-        clear(first, rows_of, whole)
         go_on()
         wait_before()
         if staged:
@@ -124,24 +146,9 @@ def router_kernel(type_name: str, n_experts: int, n_used: int, n_rows: int, stag
             lanes[v] = ZERO
         wait_all()
         cuda.syncthreads()
-        advance(slot + before, shared + 0, x, 0, n_in, thread, n_in, lanes)
-        meeting = ((x_bytes + TEAMS * pitch) >> 2) + team * (n_rows * MEETING)
-        store_totals(lanes, floats, meeting, thread, n, logits, shared_gate)
-        cuda.threadfence()
-        cuda.syncthreads()
-        if whole == 0:
-            ticket[0] = cuda.atomic.add(counter, 0, 1)
-        cuda.syncthreads()
-        if ticket[0] != np.int32(cuda.gridDim.x) - 1:
-            return
-        cuda.threadfence()
-        if whole == 0:
-            counter[0] = 0
-        row = whole >> 5
-        if row < n_rows:
-            rank_row(logits, ids, weights, row, whole & 31, keys, scratch, SCRATCH * row)
-        cuda.syncthreads()
-        group(scratch, experts, starts, entry_rows, entry_of, n_listed, n_starts, whole, first, rows_of, sums)
+        advance(slot + before, shared + 0, x, thread, lanes)
+        meeting = np.int32((x_bytes + TEAMS * pitch) >> 2) + team * (n_rows * MEETING)
+        store_totals(lanes, floats, meeting, thread, n, logits, posted, shared_gate)
 
     return run
 
@@ -161,7 +168,7 @@ def fits(device: CudaDevice, config: ModelConfig, type_names: tuple[str, str], n
 
 
 def launch_router(
-    device: CudaDevice, config: ModelConfig, type_name: str, router, shared_router, n_in: int, x, n_rows: int, logits, shared_gate, counter,
+    device: CudaDevice, config: ModelConfig, type_name: str, router, shared_router, n_in: int, x, n_rows: int, logits, shared_gate, posted,
     ids, weights, lists: Lists, entry_of, programmatic: bool = False,
 ) -> Launch:
     """Fill logits [rows, E], shared_gate [rows], ids and weights [rows, K], `lists` and entry_of [rows, K]."""
@@ -169,9 +176,8 @@ def launch_router(
     require(fits(device, c, (type_name, type_name), n_in, n_rows), f"{n_rows} rows of {n_in}", "the fused router does not take them", "use routing")
     require(n_rows * c.n_used <= lists.most_entries, f"{n_rows * c.n_used} entries", f"the lists were made for {lists.most_entries}", "make longer lists")
     staged = _is_staged(device, type_name, n_in, n_rows)
-    shape = Shape((c.n_experts // TEAMS + 1, 1), THREADS, shared_bytes(type_name, n_in, n_rows, staged))
-    sizes = np.int32(n_in), np.int32(_row_pitch(type_name, n_in))
+    shape = Shape((c.n_experts // TEAMS + 2, 1), THREADS, shared_bytes(type_name, n_in, n_rows, staged))
     listed = (lists.experts, lists.starts, lists.entry_rows, entry_of, lists.n_listed, np.int32(lists.most_experts + 1))
-    run = router_kernel(type_name, c.n_experts, c.n_used, n_rows, staged, device.target)
-    arguments = (router, shared_router, *sizes, x, logits, shared_gate, counter, ids, weights, *listed)
+    run = router_kernel(type_name, n_in, c.n_experts, c.n_used, n_rows, staged, device.target)
+    arguments = (router, shared_router, x, logits, shared_gate, posted, ids, weights, *listed)
     return Launch(device, run, shape, arguments, programmatic)

@@ -39,7 +39,8 @@ LARGEST_LIST = 1024
 @cache
 def route_kernel(n_experts: int, n_used: int, target: Target):
     """Return kernel(logits, n_rows, ids, weights): a warp per row, WARPS rows a block."""
-    rank_row, per_thread = ranking(n_experts, n_used, target)
+    rank = ranking(n_experts, n_used, target)
+    load_keys, rank_row, per_thread = rank.load_keys, rank.rank_row, rank.per_thread
     n_scratch = SCRATCH * WARPS
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
@@ -49,9 +50,10 @@ def route_kernel(n_experts: int, n_used: int, target: Target):
         go_on()
         wait_before()
         warp = np.int32(cuda.threadIdx.x) >> 5
-        row = np.int32(cuda.blockIdx.x) * WARPS + warp
+        row, thread = np.int32(cuda.blockIdx.x) * WARPS + warp, np.int32(cuda.threadIdx.x) & 31
         if row < n_rows:
-            rank_row(logits, ids, weights, row, np.int32(cuda.threadIdx.x) & 31, keys, scratch, SCRATCH * warp)
+            load_keys(logits, np.int64(row) * n_experts, thread, keys)
+            rank_row(keys, ids, weights, row, thread, scratch, SCRATCH * warp)
 
     return run
 
@@ -60,7 +62,8 @@ def route_kernel(n_experts: int, n_used: int, target: Target):
 def together_kernel(n_experts: int, n_used: int, n_rows: int, target: Target):
     """Return kernel(logits, ids, weights, experts, starts, entry_rows, entry_of, n_listed, n_starts): one block does it all."""
     n_threads = threads_together(n_rows, n_used)
-    rank_row, per_thread = ranking(n_experts, n_used, target)
+    rank = ranking(n_experts, n_used, target)
+    load_keys, rank_row, per_thread = rank.load_keys, rank.rank_row, rank.per_thread
     clear, group = grouping(n_experts, n_used, n_rows, n_threads)
     n_warps = n_threads // 32
     n_scratch = SCRATCH * n_warps
@@ -80,7 +83,8 @@ def together_kernel(n_experts: int, n_used: int, n_rows: int, target: Target):
         wait_before()
         row = thread >> 5
         if row < n_rows:
-            rank_row(logits, ids, weights, row, thread & 31, keys, scratch, SCRATCH * row)
+            load_keys(logits, np.int64(row) * n_experts, thread & 31, keys)
+            rank_row(keys, ids, weights, row, thread & 31, scratch, SCRATCH * row)
         cuda.syncthreads()
         group(scratch, experts, starts, entry_rows, entry_of, n_listed, n_starts, thread, first, rows_of, sums)
 

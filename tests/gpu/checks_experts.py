@@ -60,17 +60,20 @@ def _hidden(control, form, raws, n_out: int, coded: HostCoded, experts, starts, 
     return gate
 
 
-def check_gate_up(card, control, form: WeightFormat, n_in: int, width: int, n_rows: int, n_used: int, parts: str = "both") -> None:
-    """The hidden rows' codes of listed experts and the shared one, in one launch or only one of the two kinds."""
+def check_gate_up(
+    card, control, form: WeightFormat, n_in: int, width: int, n_rows: int, n_used: int, parts: str = "both", shared_form: WeightFormat | None = None
+) -> None:
+    """The hidden rows' codes of listed experts and the shared one (of `form` too, if not told), in one launch or only one of the two kinds."""
     from strata.cuda.expert_products import Experts, launch_gate_up
     from strata.cuda.products import Coded
 
     lists, x = Lists(card, chosen_experts(n_rows, n_rows, n_used)), random_rows(n_rows, n_rows, n_in)
     coded = coded_on_host(control, x)
     listed = [_bank(card, form, 20 + i, width, n_in, N_EXPERTS) for i in range(2)]
-    shared = [_bank(card, form, 30 + i, width, n_in, 1) for i in range(2)]
+    common_form = shared_form or form
+    shared = [_bank(card, common_form, 30 + i, width, n_in, 1) for i in range(2)]
     own = _hidden(control, form, [raw for raw, _ in listed], width, coded, lists.experts, lists.starts, lists.entry_rows)
-    common = _hidden(control, form, [raw for raw, _ in shared], width, coded, [0], [0, n_rows], np.arange(n_rows))
+    common = _hidden(control, common_form, [raw for raw, _ in shared], width, coded, [0], [0, n_rows], np.arange(n_rows))
     placed = Coded(*(flat(card, a) for a in (coded.codes, turned(coded.codes), coded.scales, coded.sums)), n_rows, n_in)
     hidden, wanted = CodedOutput(card, len(own) + n_rows, width), np.concatenate((own, common))
     sides = {"both": [(True, True)], "two launches": [(True, False), (False, True)]}[parts]
@@ -84,42 +87,59 @@ def check_gate_up(card, control, form: WeightFormat, n_in: int, width: int, n_ro
     hidden.check(f"{form.name}, {n_rows} rows", control, wanted)
 
 
-def check_down(card, control, form: WeightFormat, width: int, n_out: int, n_rows: int, n_used: int, parts: str = "both") -> None:
-    """The outputs of listed experts and the shared one; nothing is written beside them."""
+def check_down(
+    card, control, form: WeightFormat, width: int, n_out: int, n_rows: int, n_used: int, parts: str = "both", shared_form: WeightFormat | None = None
+) -> None:
+    """The outputs of listed experts and the shared one, reading the lists ahead and not; nothing is written beside them."""
     from strata.cuda.expert_products import Experts, launch_down
     from strata.cuda.products import Coded
 
     lists = Lists(card, chosen_experts(n_rows, n_rows, n_used))
     n_entries = n_rows * n_used
     coded = coded_on_host(control, random_rows(50 + n_rows, n_entries + n_rows, width))
-    (raw, listed), (shared_raw, shared) = _bank(card, form, 40, n_out, width, N_EXPERTS), _bank(card, form, 41, n_out, width, 1)
+    (raw, listed), (shared_raw, shared) = _bank(card, form, 40, n_out, width, N_EXPERTS), _bank(card, shared_form or form, 41, n_out, width, 1)
     own = product_on_host(control, form, raw, n_out, coded, lists.experts, lists.starts, np.arange(n_entries))
-    common = product_on_host(control, form, shared_raw, n_out, coded, [0], [0, n_rows], n_entries + np.arange(n_rows))
+    common = product_on_host(control, shared_form or form, shared_raw, n_out, coded, [0], [0, n_rows], n_entries + np.arange(n_rows))
     placed = Coded(*(flat(card, a) for a in (coded.codes, turned(coded.codes), coded.scales, coded.sums)), n_entries + n_rows, width)
-    out = GuardedOutput(card, (n_entries + n_rows) * n_out)
     sides = {"both": [(True, True)], "two launches": [(True, False), (False, True)]}[parts]
-    for has_listed, has_shared in sides:
-        experts = Experts(n_rows, lists.on_card, (listed,) if has_listed else None, (shared,) if has_shared else None, n_entries)
-        launch_down(card, experts, placed, out.inside).go()
-    card.synchronise()
-    assert_same_bits(f"{form.name}, {n_rows} rows", out.read((n_entries + n_rows, n_out)), np.concatenate((own, common)))
+    for ahead in (False, True):
+        out = GuardedOutput(card, (n_entries + n_rows) * n_out)
+        for has_listed, has_shared in sides:
+            experts = Experts(n_rows, lists.on_card, (listed,) if has_listed else None, (shared,) if has_shared else None, n_entries)
+            launch_down(card, experts, placed, out.inside, ahead=ahead).go()
+        card.synchronise()
+        assert_same_bits(f"{form.name}, {n_rows} rows, ahead: {ahead}", out.read((n_entries + n_rows, n_out)), np.concatenate((own, common)))
 
 
-def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int, special: bool = False) -> None:
-    """Logits, shared gate, choice and grouped entries in one launch, twice: the counter must be back at zero.
+def _extreme_logits(seed: int, n_rows: int, n_experts: int) -> np.ndarray:
+    """The largest and smallest finite numbers of either sign that bfloat16 has, and zeros."""
+    numbers = np.array([0x7F7F0000, 0xFF7F0000, 0x00800000, 0x80800000, 0, 0x3F800000], np.uint32).view(np.float32)
+    return np.random.default_rng(seed).choice(numbers, (n_rows, n_experts))
 
-    `special`: activations and weights that make the logits of `router_logits` (ties, infinities, NaN).
+
+LOGITS = {
+    "special": router_logits, "equal": lambda seed, *shape: np.full(shape, 0.5, np.float32), "extreme": _extreme_logits,
+    "rising": lambda seed, n_rows, n_experts: np.tile(np.arange(n_experts, dtype=np.float32) // 8, (n_rows, 1)),
+}
+"""Logits by kind: ties, infinities and NaN; one tie of all; see above; runs of eight equal ones, the best last."""
+
+
+def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int, kind: str = "") -> None:
+    """Logits, shared gate, choice and grouped entries in one launch, twice: the posted words must be empty again.
+
+    `kind` names LOGITS that activations and weights make; random ones where it is empty.
     """
     from strata.cuda.products import make_lists
+    from strata.cuda.posting import EMPTY
     from strata.cuda.router import launch_router
 
     c, n, n_in = config, n_rows, config.hidden
     x = random_rows(60 + n, n, n_in)
     router, shared = random_float_weights(type_name, 61, c.n_experts, n_in), random_float_weights(type_name, 62, 1, n_in)
-    if special:
+    if kind:
         x, router = np.zeros_like(x), np.zeros_like(router)
         x[np.arange(n), np.arange(n)] = 1
-        values = router_logits(7, n, c.n_experts).T
+        values = LOGITS[kind](7, n, c.n_experts).T
         router[:, :n] = (values.view(np.uint32) >> 16).astype(np.uint16) if type_name == "BF16" else values
     logits, gate = floats_on_host(control, type_name, router, x), floats_on_host(control, type_name, shared, x)
     ids, weights = np.empty((n, c.n_used), np.int32), np.empty((n, c.n_used), np.float32)
@@ -127,14 +147,14 @@ def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int
     experts, starts = np.empty(ids.size, np.int32), np.empty(ids.size + 1, np.int32)
     entry_rows, entry_of = np.empty(ids.size, np.int32), np.empty_like(ids)
     n_listed = host.group_entries(ids, experts, starts, entry_rows, entry_of, np.empty(c.n_experts, np.int32))
-    lists, counter = make_lists(card, "lists", c.n_experts, ids.size), card.zeros("counter", 1, np.int32)
+    lists, posted = make_lists(card, "lists", c.n_experts, ids.size), flat(card, np.full(n * c.n_experts, EMPTY))
     placed = [flat(card, padded_bytes(w)) for w in (router, shared)]
     for turn in ("first", "second"):
         what = f"{type_name}, {n} rows, {turn} launch"
         out_logits, out_gate, out_weights = (GuardedOutput(card, size) for size in (n * c.n_experts, n, ids.size))
         got_ids, got_entry_of = flat(card, ids * 0 - 9), flat(card, entry_of * 0 - 9)
         run(card, launch_router(
-            card, c, type_name, *placed, n_in, flat(card, x), n, out_logits.inside, out_gate.inside, counter, got_ids, out_weights.inside,
+            card, c, type_name, *placed, n_in, flat(card, x), n, out_logits.inside, out_gate.inside, posted, got_ids, out_weights.inside,
             lists, got_entry_of,
         ))
         assert_same_bits(f"{what}: logits", out_logits.read(logits.shape), logits)
@@ -147,6 +167,7 @@ def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int
         assert np.array_equal(got[: n_listed + 1], starts[: n_listed + 1]) and (got[n_listed:] == ids.size).all(), f"{what}: starts"
         assert np.array_equal(lists.entry_rows.copy_to_host(), entry_rows), f"{what}: entry rows"
         assert np.array_equal(read(got_entry_of, *ids.shape), entry_of), f"{what}: entries"
+        assert (posted.copy_to_host() == EMPTY).all(), f"{what}: words left"
 
 
 def _float_matrix(card, type_name: str, values: np.ndarray):

@@ -35,6 +35,14 @@ def test_down_has_the_bits_of_the_host_at_every_row_count(form, card, control):
     checks_experts.check_down(card, control, form, columns(form), 83, 7, 2, "two launches")
 
 
+@pytest.mark.parametrize(("name", "shared"), [("Q2_0", "Q4_K"), ("Q4_0", "Q2_0"), ("Q3_K", "Q8_0"), ("IQ3_S", "Q4_K")])
+def test_a_shared_expert_of_another_format_has_the_bits_of_the_host_at_every_row_count(name, shared, card, control):
+    form, common = by_name(name), by_name(shared)
+    for n_rows in range(1, 9):
+        checks_experts.check_gate_up(card, control, form, 768, 96, n_rows, 4, shared_form=common)
+        checks_experts.check_down(card, control, form, 768, 300, n_rows, 4, shared_form=common)
+
+
 @pytest.mark.parametrize("name", ["Q4_K", "Q2_0", "Q8_0"])
 def test_the_real_geometry_has_the_bits_of_the_host(name, card, control):
     form = by_name(name)
@@ -49,17 +57,18 @@ def test_the_real_geometry_has_the_bits_of_the_host(name, card, control):
 def test_router_and_choice_are_those_of_the_host_at_every_row_count(config, type_name, card, control):
     for n_rows in range(1, 9):
         checks_experts.check_router(card, control, config, type_name, n_rows)
-    if type_name != "F16":
-        checks_experts.check_router(card, control, config, type_name, 8, special=True)
+    for kind in checks_experts.LOGITS if type_name != "F16" else ():
+        for n_rows in (1, 2, 8):
+            checks_experts.check_router(card, control, config, type_name, n_rows, kind)
 
 
 @pytest.mark.parametrize(
     ("forms", "n_launches"),
     [
         (forms_of("Q2_0", "Q2_0", "Q2_0", "Q2_0"), 3), (forms_of("Q4_K", "Q4_0", "Q4_K", "Q4_0"), 3),
-        (forms_of("IQ3_S", "IQ4_NL", "Q4_K", "Q8_0"), 5), (forms_of("Q3_K", "Q5_1", "Q3_K", "Q5_1", up="Q5_K", shared_router="F32"), 8),
+        (forms_of("IQ3_S", "IQ4_NL", "Q4_K", "Q8_0"), 3), (forms_of("Q2_0", "Q2_0", "Q4_K", "Q4_0"), 3), (forms_of("Q3_K", "Q5_1", "Q3_K", "Q5_1", up="Q5_K", shared_router="F32"), 8),
     ],
-    ids=["Q2_0", "Q4_K", "other formats", "gate and up differ"],
+    ids=["Q2_0", "Q4_K", "other formats", "Q2_0 beside Q4_K", "gate and up differ"],
 )
 def test_a_recorded_block_has_the_bits_of_the_host(forms, n_launches, card, control):
     for n_rows in (1, 2, 5, 8):

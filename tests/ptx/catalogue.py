@@ -7,7 +7,7 @@ contiguous arrays and sized integers.  Does not know: how they are compiled.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from strata.formats.table import FORMATS
+from strata.formats.table import FORMATS, by_name
 
 THOROUGH = ("Q4_K", "Q3_K", "Q2_0")
 """Formats that stand for the kinds of unpacking: an offset and aligned words; split scales; turned words with a bias."""
@@ -48,9 +48,9 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
-GATE_UP = "u8 u8 u8 u8 L I I I I I i32 i32 i32 i8 f32 i32 i8 i8 f32 i32"
-DOWN = "u8 u8 L I I I I I I i32 i32 i8 f32 i32 f32"
-ROUTER = "u8 u8 I I f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
+GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32"
+DOWN = "u8 u8 L I I I I I I I i32 i32 i8 i8 f32 i32 f32"
+ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
 
 def quantised_products() -> Iterator[Entry]:
@@ -83,19 +83,20 @@ def expert_products() -> Iterator[Entry]:
     from strata.cuda.pairs import PASS_ROWS
     from strata.cuda.router import router_kernel
 
-    for type_id, form in FORMATS.items():
+    pairs = [(form, form, form.name in THOROUGH) for form in FORMATS.values()]
+    pairs += [(by_name(own), by_name(common), True) for own, common in (("Q2_0", "Q4_K"), ("Q2_0", "Q4_0"))]
+    for own, common, chosen in pairs:
+        name, ids = own.name if own is common else f"{own.name} and {common.name}", (own.type_id, common.type_id)
         for n_pass in (1, PASS_ROWS):
-            yield Entry(
-                f"gate_up {form.name} {n_pass}", lambda t, i=type_id, n=n_pass: gate_up_kernel(i, n, t), _signature(GATE_UP), 128,
-                form.name in THOROUGH,
-            )
-            yield Entry(
-                f"down {form.name} {n_pass}", lambda t, i=type_id, n=n_pass: down_kernel(i, n, DOWN_TURNS, t), _signature(DOWN), 128,
-                form.name in THOROUGH,
-            )
+            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 80, chosen)
+            for ahead in (True, False):
+                yield Entry(
+                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, t),
+                    _signature(DOWN), 80, chosen and ahead,
+                )
     for name, n_rows, staged in (("BF16", 1, True), ("BF16", 8, True), ("BF16", 8, False), ("F32", 8, True), ("F16", 2, True)):
         yield Entry(
-            f"router {name} {n_rows} {staged}", lambda t, n=name, r=n_rows, s=staged: router_kernel(n, 512, 10, r, s, t), _signature(ROUTER),
+            f"router {name} {n_rows} {staged}", lambda t, n=name, r=n_rows, s=staged: router_kernel(n, 2560, 512, 10, r, s, t), _signature(ROUTER),
             128, name == "BF16",
         )
 

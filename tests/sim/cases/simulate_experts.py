@@ -26,9 +26,21 @@ def test_down(name, width, n_out, n_rows, parts, card, control):
     checks_experts.check_down(card, control, by_name(name), width, n_out, n_rows, 2, parts)
 
 
-@pytest.mark.parametrize(("type_name", "n_rows", "special"), [("BF16", 1, False), ("F32", 3, False), ("BF16", 5, True)])
-def test_the_router(type_name, n_rows, special, card, control):
-    checks_experts.check_router(card, control, TOY, type_name, n_rows, special)
+@pytest.mark.parametrize(("name", "shared", "n_rows"), [("Q2_0", "Q4_0", 1), ("Q4_0", "Q2_0", 5)])
+def test_a_shared_expert_of_another_format(name, shared, n_rows, card, control):
+    checks_experts.check_gate_up(card, control, by_name(name), 320, 32, n_rows, 2, shared_form=by_name(shared))
+    checks_experts.check_down(card, control, by_name(name), 320, 65, n_rows, 2, shared_form=by_name(shared))
+
+
+MANY = replace(TOY, n_experts=70, n_used=5)
+
+
+@pytest.mark.parametrize(
+    ("config", "type_name", "n_rows", "kind"),
+    [(TOY, "BF16", 1, ""), (TOY, "F32", 3, ""), (TOY, "BF16", 5, "special"), (MANY, "BF16", 1, "equal"), (MANY, "F32", 2, "rising"), (MANY, "BF16", 1, "special")],
+)
+def test_the_router(config, type_name, n_rows, kind, card, control):
+    checks_experts.check_router(card, control, config, type_name, n_rows, kind)
 
 
 SMALL_TOY = replace(TOY, n_experts=5, n_used=2, shared_ff=32)
@@ -38,9 +50,9 @@ SMALL_TOY = replace(TOY, n_experts=5, n_used=2, shared_ff=32)
     ("forms", "n_rows", "changes", "n_launches"),
     [
         (forms_of("Q8_0", "Q4_0", "Q8_0", "Q4_0"), 2, {}, 3),
-        (forms_of("Q4_0", "Q8_0", "Q5_0", "Q5_1"), 1, {}, 5),
+        (forms_of("Q4_0", "Q8_0", "Q5_0", "Q5_1"), 1, {}, 3),
         (forms_of("Q4_0", "Q8_0", "Q4_0", "Q8_0", up="Q5_0", shared_router="F32"), 1, {"shared_ff": 64}, 9),
-        (forms_of("Q4_0", "Q4_0", "Q4_0", "Q4_0"), 9, {}, 12),
+        (forms_of("Q4_0", "Q4_0", "Q4_0", "Q4_0"), 9, {}, 14),
     ],
     ids=["alike", "other formats", "other widths", "a chunk"],
 )

@@ -15,7 +15,7 @@ from strata.cuda.chunk_prepare import THREADS, WARPS, prepare_kernel, run_of
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.on_cuda import exp, sigmoid, silu, softplus
+from strata.cuda.on_cuda import exp, sigmoid, softplus
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
@@ -30,38 +30,6 @@ ZERO = np.float32(0.0)
 def decay_of(logit, bias, rate):
     """The factor by which a head's memory fades: exp(softplus(alpha + bias) * a)."""
     return exp(mul(softplus(add(logit, bias)), rate))
-
-
-def convolution(n_taps: int, channels: int):
-    """Build `fetch(tail, conv, row, first, slot, channel, m, taps, past)` and `convolve(u, row, first, channel, m, taps, past)`.
-
-    Together silu of one causal convolution, taps ascending.  `fetch` brings what no kernel of a window writes to place m of
-    taps and past: the channel's taps, and values from before the window.
-    """
-    depth = n_taps - 1
-
-    @jit
-    def fetch(tail, conv, row, first, slot, channel, m, taps, past):
-        for tap in range(n_taps):
-            taps[m * n_taps + tap] = conv[channel * n_taps + tap]
-        for tap in range(depth):
-            source = row - depth + tap
-            if source < first:
-                past[m * depth + tap] = tail[(np.int64(slot) * depth + source - first + depth) * channels + channel]
-
-    @jit
-    def convolve(u, row, first, channel, m, taps, past):
-        total = ZERO
-        for tap in range(n_taps):
-            source = row - depth + tap
-            value = past[m * depth + tap] if tap < depth else ZERO
-            if source >= first:
-                value = u[np.int64(source) * channels + channel]
-            weight = taps[m * n_taps + tap]
-            total = mul(weight, value) if tap == 0 else fma(weight, value, total)
-        return silu(total)
-
-    return fetch, convolve
 
 
 def head_gate(size: int):

@@ -33,31 +33,31 @@ def decay_of(logit, bias, rate):
 
 
 def head_gate(size: int):
-    """Build `gated(o, at, z_value, factor, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:].
+    """Build `gated(o, at, opening, factor, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:].
 
-    `factor` is the norm's weight of that value.
+    `opening` is sigmoid(z) of that value, `factor` the norm's weight.
     """
     per_thread = size // 32
 
     @jit
-    def gated(o, at, z_value, factor, eps, thread, which):
+    def gated(o, at, opening, factor, eps, thread, which):
         total = ZERO
         for m in range(per_thread):
-            x = o[at + 32 * m + thread]
+            x = o[np.uint64(at + 32 * m + thread)]
             total = fma(x, x, total)
         scale = scale_from_sum(sum_row(total), size, eps)
-        return mul(mul(mul(o[at + 32 * which + thread], scale), factor), sigmoid(z_value))
+        return mul(mul(mul(o[np.uint64(at + 32 * which + thread)], scale), factor), opening)
 
     return gated
 
 
 def output_gate(size: int):
-    """Build `gated(o, at, z_value, weight, eps, thread, which)`: as `head_gate`, with the norm's weights of the head."""
+    """Build `gated(o, at, z_value, weight, eps, thread, which)`: as `head_gate`, with z and the norm's weights of the head."""
     gate = head_gate(size)
 
     @jit
     def gated(o, at, z_value, weight, eps, thread, which):
-        return gate(o, at, z_value, weight[32 * which + thread], eps, thread, which)
+        return gate(o, at, sigmoid(z_value), weight[32 * which + thread], eps, thread, which)
 
     return gated
 

@@ -4,12 +4,14 @@ A warp makes the w of one vector of a token: kind 0 is k, 1 is q, 2 is v of a v 
 for before the first is used.  Rows from before the window come from the tail, and the last row's warp of a kind holds the tail
 to come: the last of (tail, then the segment's rows of u).
 
-    fetch(tail, conv, row, begin, place, kind, h, thread, taps, past)      taps, and values from before the window
-    recent(u, row, begin, kind, h, thread, past, fresh)                    values of the window: rows before, and the row's own
-    make(row, kind, h, eps, thread, taps, past, fresh, values, x, at, w)   w to x[at:] of shared memory; to w for a replay
-    store_tail(tail, place, kind, h, thread, past, fresh)
+    channel_of(kind, h)                                      the first channel of the vector
+    fetch(tail, conv, row, begin, place, channel, taps, past)      taps, and values from before the window
+    recent(u, row, begin, channel, past, fresh)              values of the window: rows before, and the row's own
+    make(row, kind, h, channel, eps, thread, taps, past, fresh, values, x, at, w)
+                                                             w to x[at:] of shared memory, and to w for a replay
+    store_tail(tail, place, channel, past, fresh)
 
-past[depth m + tap] is value 32 m + thread of `depth - tap` rows before.  k and q lie in x by lanes of eight, `pitch` floats
+`channel` is the thread's first one, channel_of(kind, h) + thread.  past[depth m + tap] is value 32 m + thread of `depth - tap` rows before.  k and q lie in x by lanes of eight, `pitch` floats
 apart.  Does not know: the scan.
 """
 
@@ -17,8 +19,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from strata.cuda.on_cuda import silu
 from strata.cuda.seam import add, div, fma, jit, mul, sqrt
+from strata.cuda.silus import silus
 from strata.cuda.warps import ONE, sum_row
 
 ZERO = np.float32(0.0)
@@ -27,59 +29,67 @@ ZERO = np.float32(0.0)
 def window_inputs(size: int, n_k: int, n_v: int, n_taps: int, pitch: int, keep: bool) -> SimpleNamespace:
     """Build the helpers."""
     per_thread, depth, channels = size // 32, n_taps - 1, (2 * n_k + n_v) * size
+    silu_all = silus(per_thread)
 
     @jit
-    def channel_of(kind, h, i):
+    def channel_of(kind, h):
         unit = 2 * n_k + h
         if kind < 2:
             unit = h % n_k + (n_k if kind == 0 else 0)
-        return unit * size + i
+        return np.int32(unit * size)
 
     @jit
-    def fetch(tail, conv, row, begin, place, kind, h, thread, taps, past):
+    def fetch(tail, conv, row, begin, place, channel, taps, past):
         for m in range(per_thread):
-            channel = channel_of(kind, h, 32 * m + thread)
             for tap in range(n_taps):
-                taps[m * n_taps + tap] = conv[channel * n_taps + tap]
-            for tap in range(depth):
-                source = row - depth + tap
-                if source < begin:
-                    past[m * depth + tap] = tail[(np.int64(place) * depth + source - begin + depth) * channels + channel]
+                taps[m * n_taps + tap] = conv[np.uint64((channel + 32 * m) * n_taps + tap)]
+        for tap in range(depth):
+            source = row - depth + tap
+            if source < begin:
+                at = (np.int64(place) * depth + source - begin + depth) * channels + channel
+                for m in range(per_thread):
+                    past[m * depth + tap] = tail[np.uint64(at + 32 * m)]
 
     @jit
-    def recent(u, row, begin, kind, h, thread, past, fresh):
-        at = np.int64(row) * channels + channel_of(kind, h, thread)
+    def recent(u, row, begin, channel, past, fresh):
+        at = np.int64(row) * channels + channel
         for m in range(per_thread):
-            fresh[m] = u[at + 32 * m]
+            fresh[m] = u[np.uint64(at + 32 * m)]
         for tap in range(depth):
             back = depth - tap
             if row - back >= begin:
                 for m in range(per_thread):
-                    past[m * depth + tap] = u[at - back * channels + 32 * m]
+                    past[m * depth + tap] = u[np.uint64(at - back * channels + 32 * m)]
 
     @jit
-    def make(row, kind, h, eps, thread, taps, past, fresh, values, x, at, w):
-        sum_of_squares = ZERO
+    def make(row, kind, h, channel, eps, thread, taps, past, fresh, values, x, at, w):
         for m in range(per_thread):
             total = mul(taps[m * n_taps], past[m * depth])
             for tap in range(1, depth):
                 total = fma(taps[m * n_taps + tap], past[m * depth + tap], total)
-            values[m] = silu(fma(taps[m * n_taps + depth], fresh[m], total))
-            sum_of_squares = fma(values[m], values[m], sum_of_squares)
-        scale = div(ONE, sqrt(add(sum_row(sum_of_squares), eps)))
-        for m in range(per_thread):
-            i = 32 * m + thread
-            value = mul(values[m], scale) if kind < 2 else values[m]
-            x[at + ((i & 7) * pitch + (i >> 3) if kind < 2 else i)] = value
-            if not keep and (kind == 2 or h < n_k):
-                w[np.int64(row) * channels + channel_of(kind, h, i)] = value
+            values[m] = fma(taps[m * n_taps + depth], fresh[m], total)
+        silu_all(values)
+        if kind < 2:
+            total = ZERO
+            for m in range(per_thread):
+                total = fma(values[m], values[m], total)
+            scale = div(ONE, sqrt(add(sum_row(total), eps)))
+            for m in range(per_thread):
+                values[m] = mul(values[m], scale)
+                x[np.uint64(at + ((thread & 7) * pitch + 4 * m + (thread >> 3)))] = values[m]
+        else:
+            for m in range(per_thread):
+                x[np.uint64(at + 32 * m + thread)] = values[m]
+        if not keep and (kind == 2 or h < n_k):
+            for m in range(per_thread):
+                w[np.uint64(np.int64(row) * channels + channel + 32 * m)] = values[m]
 
     @jit
-    def store_tail(tail, place, kind, h, thread, past, fresh):
-        at = np.int64(place) * depth * channels + channel_of(kind, h, thread)
+    def store_tail(tail, place, channel, past, fresh):
+        at = np.int64(place) * depth * channels + channel
         for m in range(per_thread):
             for t in range(depth - 1):
-                tail[at + t * channels + 32 * m] = past[m * depth + t + 1]
-            tail[at + (depth - 1) * channels + 32 * m] = fresh[m]
+                tail[np.uint64(at + t * channels + 32 * m)] = past[m * depth + t + 1]
+            tail[np.uint64(at + (depth - 1) * channels + 32 * m)] = fresh[m]
 
-    return SimpleNamespace(fetch=fetch, recent=recent, make=make, store_tail=store_tail)
+    return SimpleNamespace(channel_of=channel_of, fetch=fetch, recent=recent, make=make, store_tail=store_tail)

@@ -7,8 +7,7 @@ for another between tokens.  What no kernel of a window writes (memory, tail, ta
 has ended; what writes memory and tail between windows is waited for by a window's first kernel.
 
 The tail of the v head's channels is moved by its block, that of q and k channels by the block that comes last of those that
-read it; a counter of each kind tells (k in the lower half of a word, q in the upper), and the last one sets it back.  Which block
-that is changes no value.
+read it; a ticket tells, and which block that is changes no value.
 
 One head a block, not a part of one: at one row the block's instructions (640 cycles a token) cost less than the meeting of parts
 at the head's norm would (a store, a fence, an atomic addition and a load, each a way to the second-level cache and back).
@@ -33,8 +32,9 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
 from strata.cuda.products import Coded
 from strata.cuda.scan import COLUMNS, PAD
-from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, mul, shuffle_int, sub, wait_for_dependency
+from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, load_two_floats, mul, sub, wait_for_dependency
 from strata.cuda.shapes import require
+from strata.cuda.tickets import take_ticket
 from strata.cuda.window_inputs import window_inputs
 from strata.cuda.window_memory import in_registers, in_shared
 from strata.cuda.window_tables import WindowTables
@@ -45,20 +45,29 @@ MOST_ROWS = 8
 """Rows of a segment whose w fits into a block's shared memory."""
 ROWS_BESIDE_MEMORY = 4
 """Rows that go together where the memory lies in shared memory too: three blocks fit on a multiprocessor."""
-MOST_REGISTER_BLOCKS = 264
-"""Blocks up to which memories lie in registers: two on each multiprocessor of a large card."""
+DECAYS_WARP = 3
+"""Makes the tokens' decays; the last warp makes their strengths."""
+MULTIPROCESSORS = 132
+"""Of a large card: up to this many heads each has one for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Geometry and variant of the kernel."""
+    """Geometry and variant of the kernel.
+
+    `n_at_once` heads are on a multiprocessor: one, or two, with their memories in registers, or three in shared memory.
+    """
 
     size: int
     n_k_heads: int
     n_v_heads: int
     n_taps: int
     keep: bool
-    in_shared: bool
+    n_at_once: int
+
+    @property
+    def in_shared(self) -> bool:
+        return self.n_at_once == 3
 
     @property
     def n_threads(self) -> int:
@@ -90,18 +99,18 @@ class WindowShape:
         return self.together * self.token
 
     @property
+    def last_at(self) -> int:
+        """Words before the block's ticket."""
+        return self.gates_at + 2 * self.together
+
+    @property
     def memory_at(self) -> int:
         """Bytes before the head's memory."""
-        return 4 * (self.gates_at + 2 * self.together)
+        return 4 * (self.last_at + 4)
 
     @property
     def shared_bytes(self) -> int:
         return self.memory_at + (4 * self.size * self.size if self.in_shared else 0)
-
-    @property
-    def blocks_at_once(self) -> int:
-        """Blocks that a multiprocessor should hold: bounds the registers."""
-        return (768 if self.in_shared else 512) // self.n_threads
 
 
 @cache
@@ -113,63 +122,65 @@ def window_scan_kernel(shape: WindowShape, target: Target):
     """
     size, n_k, n_v, n_threads, keep, together = shape.size, shape.n_k_heads, shape.n_v_heads, shape.n_threads, shape.keep, shape.together
     pitch, vector, token, gates_at = shape.pitch, shape.vector, shape.token, shape.gates_at
-    n_warps, per_thread = n_threads // 32, size // 32
+    n_warps, per_thread, last_at = n_threads // 32, size // 32, shape.last_at
+    gate_shift, tokens_gated = per_thread.bit_length() - 1, n_warps // per_thread
     n_taps_held, n_past = per_thread * shape.n_taps, per_thread * (shape.n_taps - 1)
     held = in_shared(size, shape.memory_at, target) if shape.in_shared else in_registers(size, keep)
     begin_memory, arrive, multiply, advance, n_state = held.begin, held.arrive, held.multiply, held.advance, held.n_state
     inputs = window_inputs(size, n_k, n_v, shape.n_taps, pitch, keep)
-    fetch, recent, make, store_tail = inputs.fetch, inputs.recent, inputs.make, inputs.store_tail
+    channel_of, fetch, recent, make, store_tail = inputs.channel_of, inputs.fetch, inputs.recent, inputs.make, inputs.store_tail
     gate, code_group = head_gate(size), group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @jit
-    def gates(alpha, logits, bias, rate, row, t, h, staged, g, beta):
-        """A token's decay and strength, by one thread."""
-        at = row * n_v + h
-        fades, strength = decay_of(alpha[at], bias, rate), sigmoid(logits[at])
-        staged[gates_at + 2 * t], staged[gates_at + 2 * t + 1] = fades, strength
-        if not keep:
-            g[at], beta[at] = fades, strength
+    def first_task(warp):
+        """A warp's first token and kind."""
+        t = np.int32(2 if warp >= 6 else (1 if warp >= 3 else 0))
+        return t, np.int32(warp - 3 * t)
+
+    @jit
+    def next_task(t, kind):
+        t, kind = np.int32(t + n_warps // 3), np.int32(kind + n_warps % 3)
+        return (np.int32(t + 1), np.int32(kind - 3)) if kind >= 3 else (t, kind)
 
     @jit
     def read(staged, t, lane, thread, column, state, products, read_scale, memory, home, leaves):
         """One token through the thread's columns; its output takes the place of v."""
         at, v_at = t * token + lane * pitch, t * token + 2 * vector + column
-        fades, strength = staged[gates_at + 2 * t], staged[gates_at + 2 * t + 1]
+        v0, v1, v2, v3 = load_four_floats(staged, 4 * v_at)
+        fades, strength = load_two_floats(staged, 4 * (gates_at + 2 * t))
         multiply(staged, at, state, thread, products)
         minus = sub(ZERO, fades)
-        d0 = mul(strength, fma(minus, products[0], staged[v_at]))
-        d1 = mul(strength, fma(minus, products[1], staged[v_at + 1]))
-        d2 = mul(strength, fma(minus, products[2], staged[v_at + 2]))
-        d3 = mul(strength, fma(minus, products[3], staged[v_at + 3]))
+        d0, d1 = mul(strength, fma(minus, products[0], v0)), mul(strength, fma(minus, products[1], v1))
+        d2, d3 = mul(strength, fma(minus, products[2], v2)), mul(strength, fma(minus, products[3], v3))
         advance(staged, at, at + vector, state, thread, fades, d0, d1, d2, d3, memory, home, leaves, products)
         mine = products[1] if lane == 1 else products[0]
         mine = products[2] if lane == 2 else mine
         mine = mul(products[3] if lane == 3 else mine, read_scale)
         if lane < COLUMNS:
-            staged[v_at + lane] = mine
+            staged[np.uint64(v_at + lane)] = mine
 
     @jit
-    def take_ticket(counters, place, kind, in_warp):
-        """How many blocks read the tail of the warp's k or q before this one; for `finish_tail`."""
-        if kind < 2 and in_warp == 0:
-            return np.int32(cuda.atomic.add(counters, place, np.int32(65536) if kind == 1 else np.int32(1)))
-        return np.int32(0)
+    def gates(alpha, logits, bias, rate, row, t, h, n_rows, warp, staged, g, beta):
+        """Decays by the lanes of one warp, strengths by those of another."""
+        at = np.uint64(np.int64(row) * n_v + h)
+        if warp == DECAYS_WARP and t < n_rows:
+            fades = decay_of(alpha[at], bias, rate)
+            staged[np.uint64(gates_at + 2 * t)] = fades
+            if not keep:
+                g[at] = fades
+        if warp == n_warps - 1 and t < n_rows:
+            strength = sigmoid(logits[at])
+            staged[np.uint64(gates_at + 2 * t + 1)] = strength
+            if not keep:
+                beta[at] = strength
 
-    @jit
-    def is_last(counters, place, kind, in_warp, ticket, n_sharing):
-        before = shuffle_int(ticket, np.int32(0))
-        last = np.int32((before >> 16) if kind == 1 else (before & 65535)) == n_sharing - 1
-        if last and in_warp == 0:
-            cuda.atomic.add(counters, place, np.int32(-65536 * n_sharing) if kind == 1 else np.int32(-n_sharing))
-        return last
-
-    @kernel(n_threads, shape.blocks_at_once)
+    @kernel(n_threads, shape.n_at_once * (256 // n_threads))
     def run(
         u, alpha, logits, tail, conv, bias, decay, memory, first, count, slot, read_scale, eps, z, weight, counters, w, g, beta,
         gated, codes, turned, scales, sums,
     ):
-        staged = cuda.shared.array(0, types.float32)
+        staged, words = cuda.shared.array(0, types.float32), cuda.shared.array(0, types.int32)
         state, products = cuda.local.array(n_state, np.float32), cuda.local.array(COLUMNS, np.float32)
         taps, past = cuda.local.array(n_taps_held, np.float32), cuda.local.array(n_past, np.float32)
         values, fresh = cuda.local.array(per_thread, np.float32), cuda.local.array(per_thread, np.float32)
@@ -183,67 +194,90 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         column = (thread >> 3) * COLUMNS
         home = ((np.int64(place) * n_v + h) * size + lane) * size + column
         begin_memory(memory, home, state, thread)
-        if warp < 3 * min(n, np.int32(together)):
-            fetch(tail, conv, np.int32(begin + warp // 3), begin, place, np.int32(warp % 3), h, in_warp, taps, past)
+        t, kind = first_task(warp)
+        channel = np.int32(channel_of(kind, h) + in_warp)
+        if t < min(n, np.int32(together)):
+            fetch(tail, conv, np.int32(begin + t), begin, place, channel, taps, past)
         own_bias, own_rate = bias[h], decay[h]
-        which = warp % per_thread
-        factor = weight[32 * which + in_warp]
-        ticket, kind_held, counter = np.int32(0), np.int32(0), segment * n_k + h % n_k
+        opener = np.int32(n_warps - 1) - warp
+        which, gated_t = np.int32(opener & (per_thread - 1)), np.int32(opener >> gate_shift)
+        gated_place = 32 * which + in_warp
+        factor = weight[np.uint64(gated_place)]
+        held, held_channel, ticket, is_fetched, done = np.int32(3), channel, np.int32(0), True, np.int32(0)
+        n_others = np.int32((n_v - 1 - h % n_k) // n_k)
         wait_before()
-        for done in range(0, n, together):
+        while done < n:
             rows, row0 = min(np.int32(n - done), np.int32(together)), np.int32(begin + done)
             if done > 0:
                 cuda.syncthreads()
-            if warp == n_warps - 1 and in_warp < rows:
-                gates(alpha, logits, own_bias, own_rate, np.int32(row0 + in_warp), in_warp, h, staged, g, beta)
-            for task in range(warp, 3 * rows, n_warps):
-                t, kind = np.int32(task // 3), np.int32(task % 3)
+                t, kind = first_task(warp)
+                channel = np.int32(channel_of(kind, h) + in_warp)
+            z_value = ZERO
+            if gated_t < rows:
+                z_value = z[np.uint64((np.int64(row0 + gated_t) * n_v + h) * size + gated_place)]
+            gates(alpha, logits, own_bias, own_rate, np.int32(row0 + in_warp), in_warp, h, rows, warp, staged, g, beta)
+            while t < rows:
                 row = np.int32(row0 + t)
-                recent(u, row, begin, kind, h, in_warp, past, fresh)
-                if done > 0 or task >= n_warps:
-                    fetch(tail, conv, row, begin, place, kind, h, in_warp, taps, past)
-                make(row, kind, h, eps, in_warp, taps, past, fresh, values, staged, t * token + kind * vector, w)
+                recent(u, row, begin, channel, past, fresh)
+                if not is_fetched:
+                    fetch(tail, conv, row, begin, place, channel, taps, past)
+                make(row, kind, h, channel, eps, in_warp, taps, past, fresh, values, staged, t * token + kind * vector, w)
+                is_fetched = False
+                if done + t == n - 1:
+                    held, held_channel = kind, channel
+                t, kind = next_task(t, kind)
+                channel = np.int32(channel_of(kind, h) + in_warp)
+            opening = sigmoid(z_value)
             if done == 0:
                 arrive()
             cuda.syncthreads()
-            if keep and done + rows == n:
-                kind_held = np.int32((warp - 3 * (rows - 1)) & (n_warps - 1))
-                ticket = take_ticket(counters, counter, kind_held, in_warp)
-            for t in range(rows):
-                read(staged, t, lane, thread, column, state, products, read_scale, memory, home, done + t == n - 1)
+            if keep and thread == 0 and done + rows == n:
+                ticket = take_ticket(counters, np.int64(segment * n_k + h % n_k), n_others)
+            for one in range(rows):
+                read(staged, np.int32(one), lane, thread, column, state, products, read_scale, memory, home, done + one == n - 1)
+            if keep and thread == 0:
+                words[last_at] = ticket
             cuda.syncthreads()
-            for task in range(warp, per_thread * rows, n_warps):
-                t = np.int32(task // per_thread)
-                own = (np.int64(row0 + t) * n_v + h) * size + 32 * which + in_warp
-                result = gate(staged, t * token + 2 * vector, z[own], factor, eps, in_warp, which)
-                gated[own] = result
+            token_gated = gated_t
+            while token_gated < rows:
+                own = (np.int64(row0 + token_gated) * n_v + h) * size + gated_place
+                if token_gated + tokens_gated < rows:
+                    z_value = z[np.uint64(own + tokens_gated * n_v * size)]
+                result = gate(staged, token_gated * token + 2 * vector, opening, factor, eps, in_warp, which)
+                gated[np.uint64(own)] = result
                 code_group(result, in_warp, own >> 5, codes, turned, scales, sums)
-        if keep and kind_held < 3:
-            if kind_held == 2 or is_last(counters, counter, kind_held, in_warp, ticket, np.int32((n_v - 1 - h % n_k) // n_k + 1)):
-                store_tail(tail, place, kind_held, h, in_warp, past, fresh)
+                opening, token_gated = sigmoid(z_value), np.int32(token_gated + tokens_gated)
+            done = np.int32(done + together)
+        if keep and (held == 2 or (held < 2 and words[last_at] == n_others)):
+            store_tail(tail, place, held_channel, past, fresh)
 
     return run
 
 
-def _shape(device: CudaDevice, config: ModelConfig, n_rows: int, keep: bool, most_register_blocks: int) -> WindowShape:
-    n_v, target = config.n_ssm_v_heads, device.target
-    in_shared = keep and n_rows * n_v > most_register_blocks and target.async_copies and large_blocks_fit(device.card.capability)
-    return WindowShape(config.ssm_state, config.n_ssm_qk_heads, n_v, config.conv_taps, keep, in_shared)
+def heads_at_once(device: CudaDevice, n_blocks: int, keep: bool) -> int:
+    """Return how many heads a multiprocessor should hold; three blocks with their memories need the shared memory of 9.0 to 10.x."""
+    if not keep or not device.target.async_copies or not large_blocks_fit(device.card.capability):
+        return 2
+    return 1 if n_blocks <= MULTIPROCESSORS else 3
 
 
 def launch_window_scan(
     device: CudaDevice, config: ModelConfig, window: WindowTables, keep: bool, u, alpha, logits, tail, conv, bias, decay, memory,
-    read_scale, z, weight, counters, w, g, beta, gated, coded: Coded, programmatic: bool = False, most_register_blocks: int = MOST_REGISTER_BLOCKS,
+    read_scale, z, weight, counters, w, g, beta, gated, coded: Coded, programmatic: bool = False, n_at_once: int = 0,
 ) -> Launch:
     """gated [rows, v_heads * S] and its codes from a decode window's projections; with `keep` memory and tail move on.
 
     Segments have up to MOST_ROWS rows.  Without `keep` w, g and beta are filled for `scan.launch_commit`.
+    `n_at_once` (0: as suits the card) changes no bit; a memory that is not kept lies in registers.
     """
     check(config)
     size = config.ssm_state
     require(size in (64, 128), f"ssm state of {size}", "the scan holds heads of 64 or 128 values in registers")
     require(window.n_rows <= MOST_ROWS, f"{window.n_rows} rows", f"a segment has {MOST_ROWS} at most", "use launch_prepare and launch_scan")
-    shape = _shape(device, config, window.n_rows, keep, most_register_blocks)
+    n_v = config.n_ssm_v_heads
+    n_at_once = n_at_once or heads_at_once(device, n_v * window.n_rows, keep)
+    require(n_at_once in ((1, 2, 3) if keep else (1, 2)), f"{n_at_once} heads at once", "1 and 2 fit, and 3 where the memory is kept")
+    shape = WindowShape(size, config.n_ssm_qk_heads, n_v, config.conv_taps, keep, n_at_once)
     arguments = (
         u, alpha, logits, tail, conv, bias, decay, memory, window.first, window.count, window.segment_slot, np.float32(read_scale),
         np.float32(config.rms_epsilon), z, weight, counters, w, g, beta, gated, *arrays_of(coded),

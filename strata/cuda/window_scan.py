@@ -231,13 +231,11 @@ def window_scan_kernel(shape: WindowShape, target: Target):
             if done == 0:
                 arrive()
             cuda.syncthreads()
-            if keep and thread == 0 and done + rows == n:
-                ticket = take_ticket(counters, np.int64(segment * n_k + h % n_k), n_others)
             for one in range(rows):
                 read(staged, np.int32(one), lane, thread, column, state, products, read_scale, memory, home, done + one == n - 1)
-            if keep and thread == 0:
-                words[last_at] = ticket
             cuda.syncthreads()
+            if keep and thread == 0 and done + rows == n:
+                ticket = take_ticket(counters, np.int64(segment * n_k + h % n_k), n_others)
             token_gated = gated_t
             while token_gated < rows:
                 own = (np.int64(row0 + token_gated) * n_v + h) * size + gated_place
@@ -246,10 +244,16 @@ def window_scan_kernel(shape: WindowShape, target: Target):
                 result = gate(staged, token_gated * token + 2 * vector, opening, factor, eps, in_warp, which)
                 gated[np.uint64(own)] = result
                 code_group(result, in_warp, own >> 5, codes, turned, scales, sums)
-                opening, token_gated = sigmoid(z_value), np.int32(token_gated + tokens_gated)
+                token_gated = np.int32(token_gated + tokens_gated)
+                if token_gated < rows:
+                    opening = sigmoid(z_value)
             done = np.int32(done + together)
-        if keep and (held == 2 or (held < 2 and words[last_at] == n_others)):
-            store_tail(tail, place, held_channel, past, fresh)
+        if keep:
+            if thread == 0:
+                words[last_at] = ticket
+            cuda.syncthreads()
+            if held == 2 or (held < 2 and words[last_at] == n_others):
+                store_tail(tail, place, held_channel, past, fresh)
 
     return run
 

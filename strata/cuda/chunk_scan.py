@@ -2,12 +2,14 @@
 
 The operations and orders of host/gdn.py, the same as in scan.py; here the memory is spread thinner.  Eight threads hold one column
 of a head's memory M [S, S] in registers: thread l of the eight is lane l and has rows l, l + 8, l + 16, ...  A block has 16 columns.  One
-pass over a thread's rows updates M and goes on with two chains, q.M of this token and k.M of the next one: nothing of M
-changes in between.  k, q, v and the gates of following tokens travel to shared memory two batches ahead.
+pass over a thread's rows updates M, a second one goes on with two chains, q.M of this token and k.M of the next one: nothing of M
+changes in between.  Only the sum of k.M is waited for by the next token; the lanes of q.M are summed for eight tokens at
+once, in the same tree, each thread ending with one token.  k, q, v and the gates of following tokens travel to shared memory two
+batches ahead, and to registers before the sum that the next token begins with.
 
-Bounds at 48 heads of 128 x 128 on 132 multiprocessors: 384 blocks, three on each; per token and thread 96 operations on M and about 45
-others, twelve warps on four schedulers, so about 420 cycles a token where issue is the bound, while the chain from token to token takes
-about 200: 0.5 ms for 2,048 tokens.
+Bounds at 48 heads of 128 x 128 on 132 multiprocessors: 384 blocks, three on each; per token and thread 80 operations on M (that an
+entry is to become +0 is rare and looked for with one comparison each) and about 35 others, twelve warps on four schedulers: about
+345 cycles a token where issue is the bound, while the chain from token to token takes about 200: 0.4 ms for 2,048 tokens.
 
 Flat shapes as in scan.py.  Does not know: convolution, projections, the output gate.
 """
@@ -19,13 +21,13 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
+from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats, shared_two_floats
 from strata.cuda.device import CudaDevice
 from strata.cuda.float_tile_parts import shared_float
 from strata.cuda.gdn import check, launch_gate_norm
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Coded
-from strata.cuda.scan import ZERO, _flushed, _tail_mover, launch_scan
+from strata.cuda.scan import SMALLEST, ZERO, _flushed, _tail_mover, launch_scan
 from strata.cuda.seam import Target, add, copies, exchange_float, fma, jit, kernel, launch_dependents, mul, sub, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.warps import sum_eight
@@ -81,18 +83,14 @@ class ChunkScanShape:
         return SLOTS * BATCH * self.token_bytes
 
 
-@jit
-def _sum_two(a, b):
-    """Two sums over each eight neighbouring threads, side by side: one waits no longer than the other."""
-    for level in range(3):
-        step = np.int32(4 >> level)
-        other_a, other_b = exchange_float(a, step), exchange_float(b, step)
-        a, b = add(a, other_a), add(b, other_b)
-    return a, b
-
-
 def _token_step(shape: ChunkScanShape):
-    """Build `first(at, k, state) -> r` and `step(at, after, group, k, k_next, q, state, r) -> (r of the next token, o)`; addresses."""
+    """Build the parts of a token's way, on addresses in shared memory; `gates` is (v, decay, strength).
+
+    load(at, values); gates_of(at, group) -> gates; first(k, state) -> r = k.M
+    step(gates, after, then, lane_at, group, k, k_next, q, state, r) -> (o's lane, gates and r of the next token), for the token
+    whose k and q are in registers: `after` is the token behind it, whose q takes the place of q, and `then` the one behind that,
+    whose k takes the place of k.
+    """
     rows_per_lane, vector_bytes = shape.size // 8, 4 * 8 * shape.pitch
 
     @jit
@@ -101,29 +99,53 @@ def _token_step(shape: ChunkScanShape):
             values[i], values[i + 1], values[i + 2], values[i + 3] = shared_four_floats(at + 4 * i)
 
     @jit
-    def first(at, k, state):
-        load(at, k)
+    def gates_of(at, group):
+        decay, strength = shared_two_floats(at + (2 * vector_bytes + 4 * COLUMNS))
+        return shared_float(at + 2 * vector_bytes + 4 * group), decay, strength
+
+    @jit
+    def first(k, state):
         total = ZERO
         for i in range(rows_per_lane):
             total = fma(k[i], state[i], total)
         return sum_eight(total)
 
     @jit
-    def step(at, after, lane_at, group, k, k_next, q, state, r):
-        extras = at + 2 * vector_bytes
-        decay, strength = shared_float(extras + 4 * COLUMNS), shared_float(extras + (4 * COLUMNS + 4))
-        delta = mul(strength, fma(sub(ZERO, decay), r, shared_float(extras + 4 * group)))
-        load(at + (vector_bytes + lane_at), q)
-        load(after + lane_at, k_next)
+    def step(gates, after, then, lane_at, group, k, k_next, q, state, r):
+        v, decay, strength = gates
+        delta = mul(strength, fma(sub(ZERO, decay), r, v))
+        small = False
+        for i in range(rows_per_lane):
+            state[i] = fma(k[i], delta, mul(decay, state[i]))
+            small = small | (abs(state[i]) < SMALLEST)
+        if small:
+            for i in range(rows_per_lane):
+                state[i] = _flushed(state[i])
+        load(then + lane_at, k)
         o, following = ZERO, ZERO
         for i in range(rows_per_lane):
-            value = _flushed(fma(k[i], delta, mul(decay, state[i])))
-            state[i] = value
-            o = fma(q[i], value, o)
-            following = fma(k_next[i], value, following)
-        return _sum_two(following, o)
+            following = fma(k_next[i], state[i], following)
+            o = fma(q[i], state[i], o)
+        load(after + (vector_bytes + lane_at), q)
+        return o, gates_of(after, group), sum_eight(following)
 
-    return first, step
+    return load, gates_of, first, step
+
+
+@jit
+def _handed_over(upper, low, high, step):
+    """One level of the tree for two sums: the thread keeps one and hands the other over."""
+    return add(high if upper else low, exchange_float(low if upper else high, step))
+
+
+@jit
+def _sum_of_own_token(o, lane):
+    """The sum over eight lanes of o[lane]: the tree of `sum_eight` for BATCH tokens at once."""
+    for i in range(4):
+        o[i] = _handed_over((lane & 4) != 0, o[i], o[i + 4], np.int32(4))
+    for i in range(2):
+        o[i] = _handed_over((lane & 2) != 0, o[i], o[i + 2], np.int32(2))
+    return _handed_over((lane & 1) != 0, o[0], o[1], np.int32(1))
 
 
 def _batch_copier(to_step: int, from_step: int, target: Target):
@@ -179,7 +201,8 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
     )
     rows_per_lane, pitch, token_bytes = size // 8, shape.pitch, shape.token_bytes
     slot_bytes, batch_step = BATCH * token_bytes, 4 * BATCH * channels
-    start, step = _token_step(shape)
+    load, gates_of, start, step = _token_step(shape)
+    vector_bytes, out_step = 4 * 8 * shape.pitch, n_v_heads * size
     fetch, move_tail = _batch_fetcher(shape, target), _tail_mover(shape)
     done = copies(target, 0)
     commit, wait_all = done.commit, done.wait
@@ -190,6 +213,7 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
         shared = shared_address(cuda.shared.array(0, types.uint8))
         state, q = cuda.local.array(rows_per_lane, np.float32), cuda.local.array(rows_per_lane, np.float32)
         k, k_next = cuda.local.array(rows_per_lane, np.float32), cuda.local.array(rows_per_lane, np.float32)
+        sums = cuda.local.array(BATCH, np.float32)
         wait_before()
         segment = np.int32(cuda.blockIdx.y)
         n = count[segment]
@@ -218,26 +242,37 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
         cuda.syncthreads()
         lane_at = 4 * pitch * lane
         to = (row * n_v_heads + h) * size + column
-        r = start(here + lane_at, k, state)
+        load(here + lane_at, k)
+        load(here + (lane_at + token_bytes), k_next)
+        load(here + (lane_at + vector_bytes), q)
+        gates, r = gates_of(here, group), start(k, state)
         for begin in range(0, n, BATCH):
             wait_all()
             cuda.syncthreads()
             k_from, q_from, extra_from = k_from + batch_step, q_from + batch_step, extra_from + BATCH * extra_step
-            fetch(coming, thread, np.int32(n - begin - 2 * BATCH), k_from, q_from, extra_from, extra_step)
+            left = np.int32(n - begin)
+            fetch(coming, thread, np.int32(left - 2 * BATCH), k_from, q_from, extra_from, extra_step)
             commit()
-            for pair in range(0, BATCH, 2):
-                at = here + pair * token_bytes
-                if begin + pair < n:
-                    r, o = step(at, at + token_bytes, lane_at, group, k, k_next, q, state, r)
+            if left >= BATCH:
+                for t in range(0, BATCH - 2, 2):
+                    at = here + t * token_bytes
+                    sums[t], gates, r = step(gates, at + token_bytes, at + 2 * token_bytes, lane_at, group, k, k_next, q, state, r)
+                    sums[t + 1], gates, r = step(gates, at + 2 * token_bytes, at + 3 * token_bytes, lane_at, group, k_next, k, q, state, r)
+                at = here + (BATCH - 1) * token_bytes
+                sums[BATCH - 2], gates, r = step(gates, at, after + 0, lane_at, group, k, k_next, q, state, r)
+                sums[BATCH - 1], gates, r = step(gates, after + 0, after + token_bytes, lane_at, group, k_next, k, q, state, r)
+                out[np.uint64(to + lane * out_step)] = mul(_sum_of_own_token(sums, lane), read_scale)
+                to += BATCH * out_step
+            else:
+                for t in range(left):
+                    at = here + t * token_bytes
+                    load(at + lane_at, k)
+                    load(at + (lane_at + token_bytes), k_next)
+                    o, gates, r = step(gates, at + token_bytes, at + token_bytes, lane_at, group, k, k_next, q, state, r)
+                    o = mul(sum_eight(o), read_scale)
                     if lane == 0:
-                        out[to] = mul(o, read_scale)
-                    to += n_v_heads * size
-                if begin + pair + 1 < n:
-                    following = at + 2 * token_bytes if pair + 2 < BATCH else after + 0
-                    r, o = step(at + token_bytes, following, lane_at, group, k_next, k, q, state, r)
-                    if lane == 0:
-                        out[to] = mul(o, read_scale)
-                    to += n_v_heads * size
+                        out[np.uint64(to)] = o
+                    to += out_step
             here, after, coming = after, coming, here
         if keep:
             for i in range(rows_per_lane):

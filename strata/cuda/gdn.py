@@ -15,7 +15,7 @@ from strata.cuda.chunk_prepare import THREADS, WARPS, prepare_kernel, run_of
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.on_cuda import exp, sigmoid, silu, softplus
+from strata.cuda.on_cuda import exp, sigmoid, softplus
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
@@ -32,64 +32,32 @@ def decay_of(logit, bias, rate):
     return exp(mul(softplus(add(logit, bias)), rate))
 
 
-def convolution(n_taps: int, channels: int):
-    """Build `fetch(tail, conv, row, first, slot, channel, m, taps, past)` and `convolve(u, row, first, channel, m, taps, past)`.
-
-    Together silu of one causal convolution, taps ascending.  `fetch` brings what no kernel of a window writes to place m of
-    taps and past: the channel's taps, and values from before the window.
-    """
-    depth = n_taps - 1
-
-    @jit
-    def fetch(tail, conv, row, first, slot, channel, m, taps, past):
-        for tap in range(n_taps):
-            taps[m * n_taps + tap] = conv[channel * n_taps + tap]
-        for tap in range(depth):
-            source = row - depth + tap
-            if source < first:
-                past[m * depth + tap] = tail[(np.int64(slot) * depth + source - first + depth) * channels + channel]
-
-    @jit
-    def convolve(u, row, first, channel, m, taps, past):
-        total = ZERO
-        for tap in range(n_taps):
-            source = row - depth + tap
-            value = past[m * depth + tap] if tap < depth else ZERO
-            if source >= first:
-                value = u[np.int64(source) * channels + channel]
-            weight = taps[m * n_taps + tap]
-            total = mul(weight, value) if tap == 0 else fma(weight, value, total)
-        return silu(total)
-
-    return fetch, convolve
-
-
 def head_gate(size: int):
-    """Build `gated(o, at, z_value, factor, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:].
+    """Build `gated(o, at, opening, factor, eps, thread, which)`: value 32 * which + thread of a head whose values lie at o[at:].
 
-    `factor` is the norm's weight of that value.
+    `opening` is sigmoid(z) of that value, `factor` the norm's weight.
     """
     per_thread = size // 32
 
     @jit
-    def gated(o, at, z_value, factor, eps, thread, which):
+    def gated(o, at, opening, factor, eps, thread, which):
         total = ZERO
         for m in range(per_thread):
-            x = o[at + 32 * m + thread]
+            x = o[np.uint64(at + 32 * m + thread)]
             total = fma(x, x, total)
         scale = scale_from_sum(sum_row(total), size, eps)
-        return mul(mul(mul(o[at + 32 * which + thread], scale), factor), sigmoid(z_value))
+        return mul(mul(mul(o[np.uint64(at + 32 * which + thread)], scale), factor), opening)
 
     return gated
 
 
 def output_gate(size: int):
-    """Build `gated(o, at, z_value, weight, eps, thread, which)`: as `head_gate`, with the norm's weights of the head."""
+    """Build `gated(o, at, z_value, weight, eps, thread, which)`: as `head_gate`, with z and the norm's weights of the head."""
     gate = head_gate(size)
 
     @jit
     def gated(o, at, z_value, weight, eps, thread, which):
-        return gate(o, at, z_value, weight[32 * which + thread], eps, thread, which)
+        return gate(o, at, sigmoid(z_value), weight[32 * which + thread], eps, thread, which)
 
     return gated
 

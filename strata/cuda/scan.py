@@ -87,12 +87,12 @@ def _flushed(value):
 
 
 @jit
-def _advance(state, at, k, decay, d0, d1, d2, d3):
-    """One row of the thread's four columns: M = k delta + g M."""
-    state[at] = _flushed(fma(k, d0, mul(decay, state[at])))
-    state[at + 1] = _flushed(fma(k, d1, mul(decay, state[at + 1])))
-    state[at + 2] = _flushed(fma(k, d2, mul(decay, state[at + 2])))
-    state[at + 3] = _flushed(fma(k, d3, mul(decay, state[at + 3])))
+def _advance(state, at, k, decay, d0, d1, d2, d3, small):
+    """One row of the thread's four columns, M = k delta + g M; return whether an entry, or one before (`small`), is to become +0."""
+    a, b = fma(k, d0, mul(decay, state[at])), fma(k, d1, mul(decay, state[at + 1]))
+    c, d = fma(k, d2, mul(decay, state[at + 2])), fma(k, d3, mul(decay, state[at + 3]))
+    state[at], state[at + 1], state[at + 2], state[at + 3] = a, b, c, d
+    return small | (abs(a) < SMALLEST) | (abs(b) < SMALLEST) | (abs(c) < SMALLEST) | (abs(d) < SMALLEST)
 
 
 def _column_helpers(size: int):
@@ -116,12 +116,17 @@ def _column_helpers(size: int):
 
     @jit
     def update(x, at, state, decay, d0, d1, d2, d3):
+        """M = k delta + g M; entries are only written once more where one of the thread's is below 2^-100, which is rare."""
+        small = False
         for r in range(0, rows_per_lane, 4):
             k0, k1, k2, k3 = load_four_floats(x, 4 * (at + r))
-            _advance(state, 4 * r, k0, decay, d0, d1, d2, d3)
-            _advance(state, 4 * r + 4, k1, decay, d0, d1, d2, d3)
-            _advance(state, 4 * r + 8, k2, decay, d0, d1, d2, d3)
-            _advance(state, 4 * r + 12, k3, decay, d0, d1, d2, d3)
+            small = _advance(state, 4 * r, k0, decay, d0, d1, d2, d3, small)
+            small = _advance(state, 4 * r + 4, k1, decay, d0, d1, d2, d3, small)
+            small = _advance(state, 4 * r + 8, k2, decay, d0, d1, d2, d3, small)
+            small = _advance(state, 4 * r + 12, k3, decay, d0, d1, d2, d3, small)
+        if small:
+            for i in range(COLUMNS * rows_per_lane):
+                state[i] = _flushed(state[i])
 
     return multiply, update
 

@@ -2,12 +2,15 @@
 
 What gdn.py's prepare and scan.py's scan do, in the same orders, for segments of up to MOST_ROWS rows.  A block has one v head of
 one segment: its warps make w of q, k and v of every token (the blocks of v heads that share a q and k head make those each for
-itself), then the tokens go through the head's memory one by one.  What no kernel of a window writes (memory, tail, taps, norms) is
-fetched before the previous kernel has ended, the memory by way of shared memory where a card copies asynchronously; what writes
-memory and tail between windows is waited for by a window's first kernel.
+itself), then the tokens go through the head's memory one by one, and all of them meet the output gate at the end: no thread waits
+for another between tokens.  What no kernel of a window writes (memory, tail, taps, norms) is asked for before the previous kernel
+has ended; what writes memory and tail between windows is waited for by a window's first kernel.
 
 The tail of the v head's channels is moved by its block, that of q and k channels by the block that comes last of those that
-read it; a counter tells, and the last one sets it back.  Which block that is changes no value.
+read it; a ticket tells, and which block that is changes no value.
+
+One head a block, not a part of one: at one row the block's instructions (640 cycles a token) cost less than the meeting of parts
+at the head's norm would (a store, a fence, an atomic addition and a load, each a way to the second-level cache and back).
 
 Flat shapes: u, w [rows, channels]; alpha, logits, g, beta [rows, v_heads]; tail [slots, taps - 1, channels]; memory [slots, v_heads,
 S, S]; z, gated [rows, v_heads * S]; counters int32 [segments * k_heads], all 0.  w, g and beta are left for a replay where the
@@ -21,43 +24,54 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
 from strata.cuda.device import CudaDevice
-from strata.cuda.gdn import check, convolution, decay_of, head_gate
+from strata.cuda.float_tiles import fits as large_blocks_fit
+from strata.cuda.gdn import check, decay_of, head_gate
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
 from strata.cuda.products import Coded
-from strata.cuda.scan import COLUMNS, PAD, _column_helpers, _memory_helpers
-from strata.cuda.seam import Target, add, copies, div, fma, jit, kernel, launch_dependents, mul, sqrt, sub, wait_for_dependency
+from strata.cuda.scan import COLUMNS, PAD
+from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, load_two_floats, mul, sub, wait_for_dependency
 from strata.cuda.shapes import require
-from strata.cuda.warps import ONE, sum_row
+from strata.cuda.tickets import take_ticket
+from strata.cuda.window_inputs import window_inputs
+from strata.cuda.window_memory import in_registers, in_shared
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
 ZERO = np.float32(0.0)
 MOST_ROWS = 8
 """Rows of a segment whose w fits into a block's shared memory."""
+ROWS_BESIDE_MEMORY = 4
+"""Rows that go together where the memory lies in shared memory too: three blocks fit on a multiprocessor."""
+DECAYS_WARP = 3
+"""Makes the tokens' decays; the last warp makes their strengths."""
+MULTIPROCESSORS = 132
+"""Of a large card: up to this many heads each has one for itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """Geometry and variant of the kernel."""
+    """Geometry and variant of the kernel.
+
+    `n_at_once` heads are on a multiprocessor: one, or two, with their memories in registers, or three in shared memory.
+    """
 
     size: int
     n_k_heads: int
     n_v_heads: int
     n_taps: int
     keep: bool
-    staged: bool
+    n_at_once: int
+
+    @property
+    def in_shared(self) -> bool:
+        return self.n_at_once == 3
 
     @property
     def n_threads(self) -> int:
         return 8 * self.size // COLUMNS
-
-    @property
-    def channels(self) -> int:
-        return (2 * self.n_k_heads + self.n_v_heads) * self.size
 
     @property
     def pitch(self) -> int:
@@ -71,116 +85,32 @@ class WindowShape:
 
     @property
     def token(self) -> int:
-        """Floats of a token: k, q, v."""
+        """Floats of a token: k, q, v; its output takes the place of v."""
         return 2 * self.vector + self.size
 
     @property
-    def gates_at(self) -> int:
-        """Floats before the tokens' decays and strengths; outputs of two tokens follow, then the flag of who comes last."""
-        return MOST_ROWS * self.token
+    def together(self) -> int:
+        """Tokens whose w lies in shared memory at a time."""
+        return ROWS_BESIDE_MEMORY if self.in_shared else MOST_ROWS
 
     @property
-    def outputs_at(self) -> int:
-        return self.gates_at + 2 * MOST_ROWS
+    def gates_at(self) -> int:
+        """Floats before the tokens' decays and strengths."""
+        return self.together * self.token
 
     @property
     def last_at(self) -> int:
-        return self.outputs_at + 2 * self.size
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.memory_at + (4 * self.size * self.size if self.staged else 0)
+        """Words before the block's ticket."""
+        return self.gates_at + 2 * self.together
 
     @property
     def memory_at(self) -> int:
         """Bytes before the head's memory."""
         return 4 * (self.last_at + 4)
 
-
-def _inputs(shape: WindowShape):
-    """Build `fetch(...)` and `make(...)`: a warp's w of one of a token's vectors (0 k, 1 q, 2 v) to shared memory."""
-    size, n_k, channels, pitch, per_thread = shape.size, shape.n_k_heads, shape.channels, shape.pitch, shape.size // 32
-    vector, token, keep = shape.vector, shape.token, shape.keep
-    bring, convolve = convolution(shape.n_taps, channels)
-
-    @jit
-    def channel_of(kind, h, i):
-        unit = 2 * n_k + h
-        if kind < 2:
-            unit = h % n_k + (n_k if kind == 0 else 0)
-        return unit * size + i
-
-    @jit
-    def fetch(tail, conv, row, begin, place, kind, h, thread, taps, past):
-        for m in range(per_thread):
-            bring(tail, conv, row, begin, place, channel_of(kind, h, 32 * m + thread), m, taps, past)
-
-    @jit
-    def make(u, row, begin, kind, h, eps, thread, taps, past, values, staged, w):
-        total = ZERO
-        for m in range(per_thread):
-            values[m] = convolve(u, row, begin, channel_of(kind, h, 32 * m + thread), m, taps, past)
-            total = fma(values[m], values[m], total)
-        scale = div(ONE, sqrt(add(sum_row(total), eps)))
-        at = (row - begin) * token + kind * vector
-        for m in range(per_thread):
-            i = 32 * m + thread
-            value = mul(values[m], scale) if kind < 2 else values[m]
-            staged[at + ((i & 7) * pitch + (i >> 3) if kind < 2 else i)] = value
-            if not keep and (kind == 2 or h < n_k):
-                w[np.int64(row) * channels + channel_of(kind, h, i)] = value
-
-    return fetch, make, channel_of
-
-
-def _memory_arrival(shape: WindowShape, target: Target):
-    """Build `begin(memory, at, state, thread)` and `end(state, thread)`: a thread's columns of the memory to its registers."""
-    rows_per_lane, n_threads, size, memory_at = shape.size // 8, shape.n_threads, shape.size, shape.memory_at
-    fetch, _ = _memory_helpers(size)
-    copy, move = copier(16, 0, 0, target, once=True), copies(target, 0)
-    commit, wait = move.commit, move.wait
-
-    @jit
-    def nothing(state, thread):
-        return
-
-    @jit
-    def fetch_now(memory, at, state, thread):
-        fetch(memory, at, state)
-
-    @jit
-    def begin(memory, at, state, thread):
-        to = shared_address(cuda.shared.array(0, types.uint8)) + (memory_at + 16 * thread)
-        source = global_address(memory) + 4 * at
-        for r in range(rows_per_lane):
-            copy(to + 16 * r * n_threads, source + 32 * r * size)
-        commit()
-
-    @jit
-    def end(state, thread):
-        wait()
-        source = shared_address(cuda.shared.array(0, types.uint8)) + (memory_at + 16 * thread)
-        for r in range(rows_per_lane):
-            state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3] = shared_four_floats(source + 16 * r * n_threads)
-
-    return (begin, end) if shape.staged else (fetch_now, nothing)
-
-
-def _tail_mover(shape: WindowShape):
-    """Build `move(u, first, tail, slot, n, channel)`: a channel's tail = the last of (tail, then the segment's n rows of u)."""
-    depth, channels = shape.n_taps - 1, shape.channels
-
-    @jit
-    def move(u, first, tail, slot, n, channel):
-        base = np.int64(slot) * depth * channels + channel
-        for t in range(depth):
-            source = t + n
-            if source < depth:
-                tail[base + t * channels] = tail[base + source * channels]
-            else:
-                tail[base + t * channels] = u[np.int64(first + source - depth) * channels + channel]
-
-    return move
+    @property
+    def shared_bytes(self) -> int:
+        return self.memory_at + (4 * self.size * self.size if self.in_shared else 0)
 
 
 @cache
@@ -190,45 +120,62 @@ def window_scan_kernel(shape: WindowShape, target: Target):
     kernel(u, alpha, logits, tail, conv, bias, decay, memory, first, count, slot, read_scale, eps, z, weight, counters, w, g, beta,
     gated, codes, turned, scales, sums).
     """
-    size, n_k, n_v, n_threads, keep = shape.size, shape.n_k_heads, shape.n_v_heads, shape.n_threads, shape.keep
-    pitch, vector, token, gates_at, outputs_at, last_at = shape.pitch, shape.vector, shape.token, shape.gates_at, shape.outputs_at, shape.last_at
-    n_warps, per_thread, n_state = n_threads // 32, size // 32, COLUMNS * (size // 8)
+    size, n_k, n_v, n_threads, keep, together = shape.size, shape.n_k_heads, shape.n_v_heads, shape.n_threads, shape.keep, shape.together
+    pitch, vector, token, gates_at = shape.pitch, shape.vector, shape.token, shape.gates_at
+    n_warps, per_thread, last_at = n_threads // 32, size // 32, shape.last_at
+    gate_shift, tokens_gated = per_thread.bit_length() - 1, n_warps // per_thread
     n_taps_held, n_past = per_thread * shape.n_taps, per_thread * (shape.n_taps - 1)
-    multiply, update = _column_helpers(size)
-    begin_memory, end_memory = _memory_arrival(shape, target)
-    _, store_memory = _memory_helpers(size)
-    fetch, make, channel_of = _inputs(shape)
-    move_tail, gate = _tail_mover(shape), head_gate(size)
-    code_group = group_coder(target)
+    held = in_shared(size, shape.memory_at, target) if shape.in_shared else in_registers(size, keep)
+    begin_memory, arrive, multiply, advance, n_state = held.begin, held.arrive, held.multiply, held.advance, held.n_state
+    inputs = window_inputs(size, n_k, n_v, shape.n_taps, pitch, keep)
+    channel_of, fetch, recent, make, store_tail = inputs.channel_of, inputs.fetch, inputs.recent, inputs.make, inputs.store_tail
+    gate, code_group = head_gate(size), group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @jit
-    def gates(alpha, logits, bias, rate, row, t, h, staged, g, beta):
-        """A token's decay and strength, by one thread."""
-        at = row * n_v + h
-        fades, strength = decay_of(alpha[at], bias, rate), sigmoid(logits[at])
-        staged[gates_at + 2 * t], staged[gates_at + 2 * t + 1] = fades, strength
-        if not keep:
-            g[at], beta[at] = fades, strength
+    def first_task(warp):
+        """A warp's first token and kind."""
+        t = np.int32(2 if warp >= 6 else (1 if warp >= 3 else 0))
+        return t, np.int32(warp - 3 * t)
 
     @jit
-    def advance(staged, t, lane, column, state, products, read_scale):
-        """One token through the thread's columns; return the output value of the lane's column."""
+    def next_task(t, kind):
+        t, kind = np.int32(t + n_warps // 3), np.int32(kind + n_warps % 3)
+        return (np.int32(t + 1), np.int32(kind - 3)) if kind >= 3 else (t, kind)
+
+    @jit
+    def read(staged, t, lane, thread, column, state, products, read_scale, memory, home, leaves):
+        """One token through the thread's columns; its output takes the place of v."""
         at, v_at = t * token + lane * pitch, t * token + 2 * vector + column
-        fades, strength = staged[gates_at + 2 * t], staged[gates_at + 2 * t + 1]
-        multiply(staged, at, state, products)
+        v0, v1, v2, v3 = load_four_floats(staged, 4 * v_at)
+        fades, strength = load_two_floats(staged, 4 * (gates_at + 2 * t))
+        multiply(staged, at, state, thread, products)
         minus = sub(ZERO, fades)
-        d0 = mul(strength, fma(minus, products[0], staged[v_at]))
-        d1 = mul(strength, fma(minus, products[1], staged[v_at + 1]))
-        d2 = mul(strength, fma(minus, products[2], staged[v_at + 2]))
-        d3 = mul(strength, fma(minus, products[3], staged[v_at + 3]))
-        update(staged, at, state, fades, d0, d1, d2, d3)
-        multiply(staged, at + vector, state, products)
+        d0, d1 = mul(strength, fma(minus, products[0], v0)), mul(strength, fma(minus, products[1], v1))
+        d2, d3 = mul(strength, fma(minus, products[2], v2)), mul(strength, fma(minus, products[3], v3))
+        advance(staged, at, at + vector, state, thread, fades, d0, d1, d2, d3, memory, home, leaves, products)
         mine = products[1] if lane == 1 else products[0]
         mine = products[2] if lane == 2 else mine
-        return mul(products[3] if lane == 3 else mine, read_scale)
+        mine = mul(products[3] if lane == 3 else mine, read_scale)
+        if lane < COLUMNS:
+            staged[np.uint64(v_at + lane)] = mine
 
-    @kernel(n_threads, 512 // n_threads if shape.staged else 1)
+    @jit
+    def gates(alpha, logits, bias, rate, row, t, h, n_rows, warp, staged, g, beta):
+        """Decays by the lanes of one warp, strengths by those of another."""
+        at = np.uint64(np.int64(row) * n_v + h)
+        if warp == DECAYS_WARP and t < n_rows:
+            fades = decay_of(alpha[at], bias, rate)
+            staged[np.uint64(gates_at + 2 * t)] = fades
+            if not keep:
+                g[at] = fades
+        if warp == n_warps - 1 and t < n_rows:
+            strength = sigmoid(logits[at])
+            staged[np.uint64(gates_at + 2 * t + 1)] = strength
+            if not keep:
+                beta[at] = strength
+
+    @kernel(n_threads, shape.n_at_once * (256 // n_threads))
     def run(
         u, alpha, logits, tail, conv, bias, decay, memory, first, count, slot, read_scale, eps, z, weight, counters, w, g, beta,
         gated, codes, turned, scales, sums,
@@ -236,7 +183,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         staged, words = cuda.shared.array(0, types.float32), cuda.shared.array(0, types.int32)
         state, products = cuda.local.array(n_state, np.float32), cuda.local.array(COLUMNS, np.float32)
         taps, past = cuda.local.array(n_taps_held, np.float32), cuda.local.array(n_past, np.float32)
-        values = cuda.local.array(per_thread, np.float32)
+        values, fresh = cuda.local.array(per_thread, np.float32), cuda.local.array(per_thread, np.float32)
         go_on()
         h, segment = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y)
         n, begin, place = count[segment], first[segment], slot[segment]
@@ -247,64 +194,94 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         column = (thread >> 3) * COLUMNS
         home = ((np.int64(place) * n_v + h) * size + lane) * size + column
         begin_memory(memory, home, state, thread)
-        if warp < 3 * n:
-            fetch(tail, conv, np.int32(begin + warp // 3), begin, place, warp % 3, h, in_warp, taps, past)
+        t, kind = first_task(warp)
+        channel = np.int32(channel_of(kind, h) + in_warp)
+        if t < min(n, np.int32(together)):
+            fetch(tail, conv, np.int32(begin + t), begin, place, channel, taps, past)
         own_bias, own_rate = bias[h], decay[h]
-        factor = weight[thread] if thread < size else ZERO
+        opener = np.int32(n_warps - 1) - warp
+        which, gated_t = np.int32(opener & (per_thread - 1)), np.int32(opener >> gate_shift)
+        gated_place = 32 * which + in_warp
+        factor = weight[np.uint64(gated_place)]
+        held, held_channel, ticket, is_fetched, done = np.int32(3), channel, np.int32(0), True, np.int32(0)
+        n_others = np.int32((n_v - 1 - h % n_k) // n_k)
         wait_before()
-        z_value = z[(np.int64(begin) * n_v + h) * size + thread] if thread < size else ZERO
-        if warp == n_warps - 1 and in_warp < n:
-            gates(alpha, logits, own_bias, own_rate, np.int32(begin + in_warp), in_warp, h, staged, g, beta)
-        for task in range(warp, 3 * n, n_warps):
-            row, kind = np.int32(begin + task // 3), np.int32(task % 3)
-            if task >= n_warps:
-                fetch(tail, conv, row, begin, place, kind, h, in_warp, taps, past)
-            make(u, row, begin, kind, h, eps, in_warp, taps, past, values, staged, w)
-        end_memory(state, thread)
-        cuda.syncthreads()
-        if keep and thread == 0:
-            before = cuda.atomic.add(counters, segment * n_k + h % n_k, 1)
-            words[last_at] = before
-        for t in range(n):
-            value = advance(staged, t, lane, column, state, products, read_scale)
-            if keep and t == n - 1:
-                store_memory(memory, home, state)
-            outputs = outputs_at + (t & 1) * size
-            if lane < COLUMNS:
-                staged[outputs + column + lane] = value
+        while done < n:
+            rows, row0 = min(np.int32(n - done), np.int32(together)), np.int32(begin + done)
+            if done > 0:
+                cuda.syncthreads()
+                t, kind = first_task(warp)
+                channel = np.int32(channel_of(kind, h) + in_warp)
+            z_value = ZERO
+            if gated_t < rows:
+                z_value = z[np.uint64((np.int64(row0 + gated_t) * n_v + h) * size + gated_place)]
+            gates(alpha, logits, own_bias, own_rate, np.int32(row0 + in_warp), in_warp, h, rows, warp, staged, g, beta)
+            while t < rows:
+                row = np.int32(row0 + t)
+                recent(u, row, begin, channel, past, fresh)
+                if not is_fetched:
+                    fetch(tail, conv, row, begin, place, channel, taps, past)
+                make(row, kind, h, channel, eps, in_warp, taps, past, fresh, values, staged, t * token + kind * vector, w)
+                is_fetched = False
+                if done + t == n - 1:
+                    held, held_channel = kind, channel
+                t, kind = next_task(t, kind)
+                channel = np.int32(channel_of(kind, h) + in_warp)
+            opening = sigmoid(z_value)
+            if done == 0:
+                arrive()
             cuda.syncthreads()
-            if thread < size:
-                own = (np.int64(begin + t) * n_v + h) * size + thread
-                result = gate(staged, outputs, z_value, factor, eps, in_warp, warp)
-                gated[own] = result
+            for one in range(rows):
+                read(staged, np.int32(one), lane, thread, column, state, products, read_scale, memory, home, done + one == n - 1)
+            cuda.syncthreads()
+            if keep and thread == 0 and done + rows == n:
+                ticket = take_ticket(counters, np.int64(segment * n_k + h % n_k), n_others)
+            token_gated = gated_t
+            while token_gated < rows:
+                own = (np.int64(row0 + token_gated) * n_v + h) * size + gated_place
+                if token_gated + tokens_gated < rows:
+                    z_value = z[np.uint64(own + tokens_gated * n_v * size)]
+                result = gate(staged, token_gated * token + 2 * vector, opening, factor, eps, in_warp, which)
+                gated[np.uint64(own)] = result
                 code_group(result, in_warp, own >> 5, codes, turned, scales, sums)
-                if t + 1 < n:
-                    z_value = z[own + n_v * size]
+                token_gated = np.int32(token_gated + tokens_gated)
+                if token_gated < rows:
+                    opening = sigmoid(z_value)
+            done = np.int32(done + together)
         if keep:
-            if thread < size:
-                move_tail(u, begin, tail, place, n, channel_of(2, h, thread))
-            if words[last_at] == (n_v - 1 - h % n_k) // n_k:
-                for i in range(thread, 2 * size, n_threads):
-                    move_tail(u, begin, tail, place, n, channel_of(i // size, h, i % size))
-                if thread == 0:
-                    counters[segment * n_k + h % n_k] = 0
+            if thread == 0:
+                words[last_at] = ticket
+            cuda.syncthreads()
+            if held == 2 or (held < 2 and words[last_at] == n_others):
+                store_tail(tail, place, held_channel, past, fresh)
 
     return run
 
 
+def heads_at_once(device: CudaDevice, n_blocks: int, keep: bool) -> int:
+    """Return how many heads a multiprocessor should hold; three blocks with their memories need the shared memory of 9.0 to 10.x."""
+    if not keep or not device.target.async_copies or not large_blocks_fit(device.card.capability):
+        return 2
+    return 1 if n_blocks <= MULTIPROCESSORS else 3
+
+
 def launch_window_scan(
     device: CudaDevice, config: ModelConfig, window: WindowTables, keep: bool, u, alpha, logits, tail, conv, bias, decay, memory,
-    read_scale, z, weight, counters, w, g, beta, gated, coded: Coded, programmatic: bool = False,
+    read_scale, z, weight, counters, w, g, beta, gated, coded: Coded, programmatic: bool = False, n_at_once: int = 0,
 ) -> Launch:
     """gated [rows, v_heads * S] and its codes from a decode window's projections; with `keep` memory and tail move on.
 
     Segments have up to MOST_ROWS rows.  Without `keep` w, g and beta are filled for `scan.launch_commit`.
+    `n_at_once` (0: as suits the card) changes no bit; a memory that is not kept lies in registers.
     """
     check(config)
     size = config.ssm_state
     require(size in (64, 128), f"ssm state of {size}", "the scan holds heads of 64 or 128 values in registers")
     require(window.n_rows <= MOST_ROWS, f"{window.n_rows} rows", f"a segment has {MOST_ROWS} at most", "use launch_prepare and launch_scan")
-    shape = WindowShape(size, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps, keep, device.target.async_copies)
+    n_v = config.n_ssm_v_heads
+    n_at_once = n_at_once or heads_at_once(device, n_v * window.n_rows, keep)
+    require(n_at_once in ((1, 2, 3) if keep else (1, 2)), f"{n_at_once} heads at once", "1 and 2 fit, and 3 where the memory is kept")
+    shape = WindowShape(size, config.n_ssm_qk_heads, n_v, config.conv_taps, keep, n_at_once)
     arguments = (
         u, alpha, logits, tail, conv, bias, decay, memory, window.first, window.count, window.segment_slot, np.float32(read_scale),
         np.float32(config.rms_epsilon), z, weight, counters, w, g, beta, gated, *arrays_of(coded),

@@ -67,10 +67,9 @@ def delta_net() -> Iterator[Entry]:
         for n_run in (1, chunk_prepare.RUN):
             build = lambda t, h=heads, n=n_run: chunk_prepare.prepare_kernel(*h, n, t)  # noqa: E731
             yield _entry(f"prepare {n_run} {label}", build, "7*f32 F 3*i32 I 3*f32", 96, real)
-        for keep in (True, False):
-            build = lambda t, h=heads, k=keep: window_scan_kernel(WindowShape(*h, k, t.async_copies), t)  # noqa: E731
-            name = f"window scan {'kept' if keep else 'to be committed'} {label}"
-            yield _entry(name, build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
+        for name, keep, at_once, most in (("kept", True, 1, 168), ("kept, 2", True, 2, 128), ("kept, 3", True, 3, 80), ("to be committed", False, 2, 128)):
+            build = lambda t, h=heads, k=keep, n=at_once: window_scan_kernel(WindowShape(*h, k, n), t)  # noqa: E731
+            yield _entry(f"window scan {name} {label}", build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", most, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
         build = lambda t, h=heads: chunk_scan_kernel(ChunkScanShape(*h, True), t)  # noqa: E731
         yield _entry(f"scan of a prompt {label}", build, "6*f32 2*i32 i32 F f32", 128, real)

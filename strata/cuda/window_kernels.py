@@ -1,0 +1,73 @@
+"""The kernel of a window's products on tensor cores: up to three quantised matrices of one format, and float matrices beside them.
+
+Blocks are dealt out by ranges, as in joined_rows.py: first those of the float matrices (four outputs a block), then those of
+the quantised ones (window_tiles.py).  Every block computes what it would have computed in a launch of its own matrix.
+Shapes as in joined_rows.py.  Does not know: layers.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.addresses import global_address
+from strata.cuda.float_rows import THREADS_PER_OUTPUT
+from strata.cuda.joined_rows import float_block, float_cut
+from strata.cuda.seam import Target, kernel
+from strata.cuda.window_tiles import MIN_BLOCKS, OUTPUTS, THREADS, Cut, window_block
+from strata.formats.table import FORMATS
+
+FLOAT_OUTPUTS = THREADS // THREADS_PER_OUTPUT
+"""Float outputs of a block."""
+
+
+def block_bytes(cut: Cut, float_type: str, n_in: int, n_rows: int) -> int:
+    """Return the dynamic shared memory of a launch; float_type is empty where there are no float matrices."""
+    return max(cut.shared_bytes, float_cut(float_type, n_in, n_rows, FLOAT_OUTPUTS)[1]) if float_type else cut.shared_bytes
+
+
+def float_blocks(n_out: int) -> int:
+    """Return the blocks of a float matrix."""
+    return -(-n_out // FLOAT_OUTPUTS)
+
+
+@cache
+def window_products(type_id: int, units: int, stages: int, float_type: str, n_float_rows: int, staged: bool, target: Target):
+    """Return the kernel for up to window_tiles.MOST_ROWS rows, exactly n_float_rows where there are float matrices (else 0).
+
+    kernel(raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0,
+    out_1, out_2, weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1); matrices that are not
+    there have 0 outputs.
+    """
+    quantised = window_block(FORMATS[type_id], units, stages, target)
+    floats = float_block(float_type, n_float_rows, staged, target, FLOAT_OUTPUTS) if float_type else None
+    has_floats = bool(float_type)
+
+    @kernel(THREADS, MIN_BLOCKS)
+    def run(
+        raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0, out_1, out_2,
+        weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1,
+    ):
+        block = np.int32(cuda.blockIdx.x)
+        if has_floats:
+            n_first = np.int32((n_float_0 + FLOAT_OUTPUTS - 1) // FLOAT_OUTPUTS)
+            n_both = np.int32(n_first + (n_float_1 + FLOAT_OUTPUTS - 1) // FLOAT_OUTPUTS)
+            if block < n_both:
+                second = block >= n_first
+                weights = global_address(weights_1) if second else global_address(weights_0)
+                results = global_address(float_out_1) if second else global_address(float_out_0)
+                own = n_float_1 if second else n_float_0
+                floats(np.int32(block - n_first) if second else block, weights, n_in, own, pitch, x, results)
+                return
+            block = np.int32(block - n_both)
+        outputs = np.int32(n_turns * OUTPUTS)
+        first_1 = np.int32((n_out_0 + outputs - 1) // outputs)
+        first_2 = np.int32(first_1 + (n_out_1 + outputs - 1) // outputs)
+        raw, n_out, out = global_address(raw_0), n_out_0, out_0
+        if block >= first_2:
+            block, raw, n_out, out = np.int32(block - first_2), global_address(raw_2), n_out_2, out_2
+        elif block >= first_1:
+            block, raw, n_out, out = np.int32(block - first_1), global_address(raw_1), n_out_1, out_1
+        quantised(block, raw, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out)
+
+    return run

@@ -1,0 +1,260 @@
+"""Products of five to eight activation rows with quantised weights: int8 tensor cores, one warp for each of the eight lanes.
+
+The order of host/products.py: group g belongs to lane g mod 8, a lane is a chain in ascending g, the eight lanes meet in the
+eight-lane tree.  A block of eight warps has 16 output rows at a time; warp w computes lane w of all of them for eight activation
+rows, two groups between branches, so that the reads and products of one run while the floats of the other are computed.  The
+activation rows lie in shared memory throughout, packed weights come some stages ahead, for n_turns times 16 output rows.
+
+Shared memory of a block: the lanes' meeting; codes [row], code_pitch apart; scales, then sums [group][row]; stages of weights.
+Shapes as in rows.py.  Does not know: matrices beside each other (window_kernels.py), layers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import cuda
+from numba.cuda import types
+
+from strata.cuda.addresses import copier, global_address, shared_address
+from strata.cuda.on_cuda import tree8
+from strata.cuda.seam import Target, copies, jit, launch_dependents, wait_for_dependency
+from strata.cuda.staging import UNIT, staging_of, weight_fetcher
+from strata.cuda.tile_parts import NOTHING, PER_ROW, ZERO, group_products
+from strata.cuda.tiles import Tile, layout_of
+from strata.formats.contract import WeightFormat
+from strata.formats.table import FORMATS
+from strata.numerics.orders import EIGHT
+
+LEAST_ROWS, MOST_ROWS = 5, 8
+"""Activation rows of these products; dp4a (rows.py) is quicker for fewer."""
+OUTPUTS = 16
+THREADS = 32 * EIGHT
+COPIERS = THREADS // OUTPUTS
+MIN_BLOCKS = 3
+"""Blocks that a multiprocessor should hold: bounds the registers."""
+ONE_WAVE, MOST_TURNS = 396, 8
+"""Blocks that a large card holds at once (132 multiprocessors), and turns beyond which a block is not made longer to fit into that."""
+FINE_UNIT = 160
+"""Bytes of a unit up to which a stage has four of them, else two."""
+FEW_BLOCKS, FEW_BYTES, BYTES = 264, 112_000, 76_000
+"""Up to so many blocks two share a multiprocessor, else three: shared memory of a block."""
+FEW_DEPTHS, DEPTHS = (8, 5, 4, 3, 2), (4, 3, 2)
+"""Stages of weights in flight; the first that fits is taken."""
+VALUE_PITCH, LANE_PITCH = 33, 132
+"""Floats between the four values of a thread, and between lanes, where they meet: reads and writes without bank conflicts."""
+MEETING_BYTES = 4 * EIGHT * LANE_PITCH
+CODE_PAD = 16
+N_VALUES = 2 * PER_ROW
+MARK_BYTES = 4 * MOST_ROWS
+"""Scales, or sums, of one group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How a launch is cut: turns of a block, units a stage, stages, bytes of shared memory."""
+
+    turns: int
+    units: int
+    stages: int
+    shared_bytes: int
+
+
+def units_of(type_id: int) -> int:
+    """Return the units of a stage."""
+    return 4 if staging_of(FORMATS[type_id], 1).unit_bytes <= FINE_UNIT else 2
+
+
+def shared_bytes(type_id: int, n_groups: int, units: int, stages: int) -> int:
+    """Return the dynamic shared memory of a block, in bytes."""
+    n_units = -(-n_groups // EIGHT)
+    activations = MOST_ROWS * (UNIT * n_units + CODE_PAD) + 2 * MARK_BYTES * EIGHT * n_units
+    return MEETING_BYTES + activations + stages * OUTPUTS * staging_of(FORMATS[type_id], units).pitch
+
+
+def blocks_of(n_out: int, turns: int) -> int:
+    """Return the blocks of a matrix."""
+    return -(-n_out // (OUTPUTS * turns))
+
+
+def cut_of(type_id: int, n_groups: int, n_outs: tuple[int, ...], room: int) -> Cut | None:
+    """Return the cut for matrices of n_outs outputs, or None where a block would need more shared memory than `room`."""
+    turns = max(1, min(MOST_TURNS, -(-sum(n_outs) // (OUTPUTS * ONE_WAVE))))
+    few, units = sum(blocks_of(n, turns) for n in n_outs) <= FEW_BLOCKS, units_of(type_id)
+    most = min(FEW_BYTES if few else BYTES, room)
+    for stages in FEW_DEPTHS if few else DEPTHS:
+        n_bytes = shared_bytes(type_id, n_groups, units, stages)
+        if n_bytes <= most:
+            return Cut(turns, units, stages, n_bytes)
+    n_bytes = shared_bytes(type_id, n_groups, units, DEPTHS[-1])
+    return Cut(turns, units, DEPTHS[-1], n_bytes) if n_bytes <= room else None
+
+
+def _row_stager(target: Target):
+    """Build `stage(codes_to, marks_to, marks_bytes, code_pitch, codes, scales, sums, n_rows, n_groups, row, part)`: one row, by a warp."""
+    copy16, copy4 = copier(16, 0, 0, target), copier(4, 0, 0, target)
+
+    @jit
+    def stage(codes_to, marks_to, marks_bytes, code_pitch, codes, scales, sums, n_rows, n_groups, row, part):
+        if row < n_rows:
+            first = np.int64(row) * n_groups
+            for piece in range(part, 2 * n_groups, 32):
+                copy16(codes_to + (row * code_pitch + 16 * piece), codes + (32 * first + 16 * piece))
+            for group in range(part, n_groups, 32):
+                to = marks_to + (MARK_BYTES * group + 4 * row)
+                copy4(to, scales + 4 * (first + group))
+                copy4(to + marks_bytes, sums + 4 * (first + group))
+
+    return stage
+
+
+@jit
+def _meet(meeting, lanes, warp, in_warp, thread, first, n_out, n_rows, out):
+    """The eight lanes of a turn's outputs meet in the tree; the sums are stored, 16 neighbouring outputs of a row side by side."""
+    for v in range(PER_ROW):
+        meeting[warp * LANE_PITCH + v * VALUE_PITCH + in_warp] = lanes[v]
+        lanes[v] = ZERO
+    cuda.syncthreads()
+    if thread < OUTPUTS * MOST_ROWS:
+        own, row = thread & (OUTPUTS - 1), thread >> 4
+        at = VALUE_PITCH * (2 * (own >> 3) + (row & 1)) + 4 * (own & 7) + (row >> 1)
+        total = tree8(
+            meeting[at], meeting[at + LANE_PITCH], meeting[at + 2 * LANE_PITCH], meeting[at + 3 * LANE_PITCH],
+            meeting[at + 4 * LANE_PITCH], meeting[at + 5 * LANE_PITCH], meeting[at + 6 * LANE_PITCH], meeting[at + 7 * LANE_PITCH],
+        )
+        n = np.int32(first + own)
+        if row < n_rows and n < n_out:
+            out[np.int64(row) * n_out + n] = total
+
+
+def _stage_products(form: WeightFormat, units: int, target: Target):
+    """Build `products(...)`: one stage's groups of this warp's lane.
+
+    Addresses: `own_at` the row whose scales this thread unpacks, in the unit that it takes; `rows_at` the first of its two
+    rows, `behind` the bytes to each; codes_at, scales_at, sums_at this thread's of the lane's first group in the stage; `left`:
+    groups of the row from the stage's first on.
+    """
+    tile = Tile(bands=1, columns=1, sets=1, units=units, stages=2, min_blocks=1)
+    unpack, gather, multiply = group_products(form, tile, layout_of(form.type_id, tile), target)
+    unit_bytes = staging_of(form, units).unit_bytes
+
+    @jit
+    def products(own_at, rows_at, behind, group, j, codes_at, scales_at, sums_at, left, lane, source, values, words, lanes):
+        for pair in range(0, units, 2):
+            d, s0, s1, offset = unpack(NOTHING, own_at + pair * unit_bytes, group)
+            own, begin, end = (d, s0, s1, offset), np.int32(EIGHT * pair), np.int32(EIGHT * (pair + 2))
+            if end <= left:
+                for unit in range(2):
+                    gather(own, own, source + OUTPUTS * unit, values)
+                    multiply(
+                        rows_at + (pair + unit) * unit_bytes, behind, group, j, codes_at + UNIT * (pair + unit),
+                        scales_at + EIGHT * MARK_BYTES * (pair + unit), sums_at + EIGHT * MARK_BYTES * (pair + unit),
+                        np.int32(MOST_ROWS), values, words, lanes, 0,
+                    )
+            elif begin < left:
+                for unit in range(2):
+                    gather(own, own, source + OUTPUTS * unit, values)
+                    if np.int32(begin + EIGHT * unit + lane) < left:
+                        multiply(
+                            rows_at + (pair + unit) * unit_bytes, behind, group, j, codes_at + UNIT * (pair + unit),
+                            scales_at + EIGHT * MARK_BYTES * (pair + unit), sums_at + EIGHT * MARK_BYTES * (pair + unit),
+                            np.int32(MOST_ROWS), values, words, lanes, 0,
+                        )
+
+    return products
+
+
+def window_block(form: WeightFormat, units: int, stages: int, target: Target):
+    """Build `compute(block, weights, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out)`: one block of one matrix.
+
+    `block` counts the matrix's blocks, `weights` is its address; weights are fetched before the previous kernel's results are
+    waited for.
+    """
+    staging = staging_of(form, units)
+    fetch, move, stage_row = weight_fetcher(staging, COPIERS, target), copies(target, stages - 2), _row_stager(target)
+    commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
+    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+    products = _stage_products(form, units, target)
+    pitch, stage_bytes, unit_bytes = staging.pitch, staging.stage_bytes, staging.unit_bytes
+    groups_per_block, block_bytes, is_aligned = staging.groups_per_block, form.block_bytes, form.block_bytes % 16 == 0
+    slot_bytes = OUTPUTS * pitch
+    last_slot = (stages - 1) * slot_bytes
+
+    @jit
+    def fetch_next(slot, weights, upcoming, last_start, row_bytes, all_bytes, n_turns, part):
+        """Send one stage, if any is left, close its group of copies, and return what comes next: (row start, turn, bytes behind it)."""
+        start, turn, moved = upcoming
+        if turn < n_turns:
+            before = np.int32(start & 15)
+            piece = np.int32((before + moved) & -16) + 16 * part
+            fetch(slot, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
+            moved = np.int32(moved + stage_bytes)
+            if moved == all_bytes:
+                moved, turn = np.int32(0), np.int32(turn + 1)
+                start = min(start + np.int64(row_bytes) * OUTPUTS, last_start)
+        commit()
+        return start, turn, moved
+
+    @jit
+    def low_bits(first, own, n_out, row_bytes):
+        return np.int32(np.int32((row_bytes & 15) * min(np.int32(first + own), np.int32(n_out - 1))) & 15)
+
+    @jit
+    def compute(block, weights, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out):
+        meeting, shared = cuda.shared.array(0, types.float32), shared_address(cuda.shared.array(0, types.uint8))
+        thread = np.int32(cuda.threadIdx.x)
+        warp, in_warp = thread >> 5, thread & 31
+        j, r, own, part = in_warp & 3, in_warp >> 2, in_warp & (OUTPUTS - 1), thread & (COPIERS - 1)
+        first = np.int32(block) * np.int32(n_turns * OUTPUTS)
+        own_turns = min(np.int32(n_turns), np.int32((n_out - first + OUTPUTS - 1) // OUTPUTS))
+        n_units, n_stages = np.int32((n_groups + 7) >> 3), np.int32((n_groups + 8 * units - 1) // (8 * units))
+        all_bytes, last_start = np.int32(n_stages * stage_bytes), np.int64(n_out - 1) * row_bytes
+        code_pitch, marks_bytes = np.int32(n_units * UNIT + CODE_PAD), np.int32(n_units * EIGHT * MARK_BYTES)
+        codes_to = shared + MEETING_BYTES
+        marks_to = codes_to + MOST_ROWS * code_pitch
+        stages_at = marks_to + 2 * marks_bytes
+        own_slot = (thread // COPIERS) * pitch + 16 * part
+        upcoming = (min(np.int64(first + thread // COPIERS) * row_bytes, last_start), np.int32(0), np.int32(0))
+        for ahead in range(stages - 1):
+            upcoming = fetch_next(stages_at + (ahead * slot_bytes + own_slot), weights, upcoming, last_start, row_bytes, all_bytes, own_turns, part)
+        go_on()
+        wait_before()
+        places = global_address(codes), global_address(scales), global_address(sums)
+        stage_row(codes_to, marks_to, marks_bytes, code_pitch, places[0], places[1], places[2], n_rows, n_groups, warp, in_warp)
+        commit()
+        wait_all()
+        cuda.syncthreads()
+        lanes, values, words = cuda.local.array(4, np.float32), cuda.local.array(N_VALUES, np.float32), cuda.local.array(4, np.int32)
+        behind = cuda.local.array(2, np.int64)
+        for v in range(4):
+            lanes[v] = ZERO
+        block_at, group = (warp // groups_per_block) * block_bytes, warp % groups_per_block
+        own_from = own * pitch + block_at + (in_warp >> 4) * unit_bytes
+        rows_from = r * pitch + block_at
+        codes_from = codes_to + (r * code_pitch + 4 * j + 32 * warp)
+        marks_from = marks_to + (MARK_BYTES * warp + 8 * j)
+        own_low = low_0 = low_1 = np.int32(0)
+        slot, ahead = stages_at + 0, stages_at + last_slot
+        for turn in range(own_turns):
+            if not is_aligned:
+                own_low = low_bits(first, own, n_out, row_bytes)
+                low_0, low_1 = low_bits(first, r, n_out, row_bytes), low_bits(first, r + 8, n_out, row_bytes)
+            moved, left, codes_at, marks_at = np.int32(0), np.int32(n_groups), codes_from, marks_from
+            while left > 0:
+                wait()
+                cuda.syncthreads()
+                upcoming = fetch_next(ahead + own_slot, weights, upcoming, last_start, row_bytes, all_bytes, own_turns, part)
+                behind[0], behind[1] = (low_0 + moved) & 15, 8 * pitch + ((low_1 + moved) & 15)
+                if is_aligned:
+                    behind[0], behind[1] = 0, 8 * pitch
+                own_at = slot + (own_from + (0 if is_aligned else (own_low + moved) & 15))
+                products(
+                    own_at, slot + rows_from, behind, group, j, codes_at, marks_at, marks_at + marks_bytes, left, warp, r, values, words, lanes,
+                )
+                moved, left = np.int32((moved + stage_bytes) & 15), np.int32(left - 8 * units)
+                codes_at, marks_at = codes_at + units * UNIT, marks_at + units * EIGHT * MARK_BYTES
+                slot = slot + slot_bytes if slot < stages_at + last_slot else stages_at + 0
+                ahead = ahead + slot_bytes if ahead < stages_at + last_slot else stages_at + 0
+            _meet(meeting, lanes, warp, in_warp, thread, first, n_out, n_rows, out)
+            first = np.int32(first + OUTPUTS)
+
+    return compute

@@ -15,9 +15,9 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import copier, global_address, shared_address
+from strata.cuda.addresses import copier, global_address, shared_address, shared_word, store_shared_float
 from strata.cuda.on_cuda import tree8
-from strata.cuda.seam import Target, copies, jit, launch_dependents, wait_for_dependency
+from strata.cuda.seam import Target, copies, from_bits, jit, launch_dependents, wait_for_dependency
 from strata.cuda.staging import UNIT, staging_of, weight_fetcher
 from strata.cuda.tile_parts import NOTHING, PER_ROW, ZERO, group_products
 from strata.cuda.tiles import Tile, layout_of
@@ -40,9 +40,9 @@ FEW_BLOCKS, FEW_BYTES, BYTES = 264, 112_000, 76_000
 """Up to so many blocks two share a multiprocessor, else three: shared memory of a block."""
 FEW_DEPTHS, DEPTHS = (8, 5, 4, 3, 2), (4, 3, 2)
 """Stages of weights in flight; the first that fits is taken."""
-VALUE_PITCH, LANE_PITCH = 33, 132
-"""Floats between the four values of a thread, and between lanes, where they meet: reads and writes without bank conflicts."""
-MEETING_BYTES = 4 * EIGHT * LANE_PITCH
+VALUE_BYTES, LANE_BYTES = 4 * 33, 4 * 132
+"""From one of a thread's four values to the next, and from lane to lane, where they meet: reads and writes without bank conflicts."""
+MEETING_BYTES = EIGHT * LANE_BYTES
 CODE_PAD = 16
 N_VALUES = 2 * PER_ROW
 MARK_BYTES = 4 * MOST_ROWS
@@ -66,7 +66,7 @@ def units_of(type_id: int) -> int:
 
 def shared_bytes(type_id: int, n_groups: int, units: int, stages: int) -> int:
     """Return the dynamic shared memory of a block, in bytes."""
-    n_units = -(-n_groups // EIGHT)
+    n_units = 2 * -(-n_groups // (2 * EIGHT))
     activations = MOST_ROWS * (UNIT * n_units + CODE_PAD) + 2 * MARK_BYTES * EIGHT * n_units
     return MEETING_BYTES + activations + stages * OUTPUTS * staging_of(FORMATS[type_id], units).pitch
 
@@ -90,7 +90,10 @@ def cut_of(type_id: int, n_groups: int, n_outs: tuple[int, ...], room: int) -> C
 
 
 def _row_stager(target: Target):
-    """Build `stage(codes_to, marks_to, marks_bytes, code_pitch, codes, scales, sums, n_rows, n_groups, row, part)`: one row, by a warp."""
+    """Build `stage(codes_to, marks_to, marks_bytes, code_pitch, codes, scales, sums, n_rows, n_groups, row, part)`: one row, by a warp.
+
+    Behind a row's last group its marks are 0 up to where marks_bytes end.
+    """
     copy16, copy4 = copier(16, 0, 0, target), copier(4, 0, 0, target)
 
     @jit
@@ -103,23 +106,32 @@ def _row_stager(target: Target):
                 to = marks_to + (MARK_BYTES * group + 4 * row)
                 copy4(to, scales + 4 * (first + group))
                 copy4(to + marks_bytes, sums + 4 * (first + group))
+        for at in range(MARK_BYTES * (n_groups + part), marks_bytes, 32 * MARK_BYTES):
+            store_shared_float(marks_to + (at + 4 * row), ZERO)
+            store_shared_float(marks_to + (at + 4 * row) + marks_bytes, ZERO)
 
     return stage
 
 
 @jit
+def _float_at(at):
+    return from_bits(np.int32(shared_word(at)))
+
+
+@jit
 def _meet(meeting, lanes, warp, in_warp, thread, first, n_out, n_rows, out):
     """The eight lanes of a turn's outputs meet in the tree; the sums are stored, 16 neighbouring outputs of a row side by side."""
+    own_place = meeting + (LANE_BYTES * warp + 4 * in_warp)
     for v in range(PER_ROW):
-        meeting[warp * LANE_PITCH + v * VALUE_PITCH + in_warp] = lanes[v]
+        store_shared_float(own_place + VALUE_BYTES * v, lanes[v])
         lanes[v] = ZERO
     cuda.syncthreads()
     if thread < OUTPUTS * MOST_ROWS:
         own, row = thread & (OUTPUTS - 1), thread >> 4
-        at = VALUE_PITCH * (2 * (own >> 3) + (row & 1)) + 4 * (own & 7) + (row >> 1)
+        at = meeting + (VALUE_BYTES * (2 * (own >> 3) + (row & 1)) + 16 * (own & 7) + 4 * (row >> 1))
         total = tree8(
-            meeting[at], meeting[at + LANE_PITCH], meeting[at + 2 * LANE_PITCH], meeting[at + 3 * LANE_PITCH],
-            meeting[at + 4 * LANE_PITCH], meeting[at + 5 * LANE_PITCH], meeting[at + 6 * LANE_PITCH], meeting[at + 7 * LANE_PITCH],
+            _float_at(at), _float_at(at + LANE_BYTES), _float_at(at + 2 * LANE_BYTES), _float_at(at + 3 * LANE_BYTES),
+            _float_at(at + 4 * LANE_BYTES), _float_at(at + 5 * LANE_BYTES), _float_at(at + 6 * LANE_BYTES), _float_at(at + 7 * LANE_BYTES),
         )
         n = np.int32(first + own)
         if row < n_rows and n < n_out:
@@ -127,38 +139,31 @@ def _meet(meeting, lanes, warp, in_warp, thread, first, n_out, n_rows, out):
 
 
 def _stage_products(form: WeightFormat, units: int, target: Target):
-    """Build `products(...)`: one stage's groups of this warp's lane.
+    """Build `products(...)`: one stage's groups of this warp's lane, two units at a time.
 
     Addresses: `own_at` the row whose scales this thread unpacks, in the unit that it takes; `rows_at` the first of its two
-    rows, `behind` the bytes to each; codes_at, scales_at, sums_at this thread's of the lane's first group in the stage; `left`:
-    groups of the row from the stage's first on.
+    rows, `behind` the bytes to each; codes_at, scales_at, sums_at this thread's of the lane's first group in the stage;
+    `own_left`: groups of the row from the own unit's one on.  A group behind the row's end has the scale +0 on both sides and
+    adds +0 or -0, which changes no lane: none is ever -0, since it starts at +0 and integers times scales do not round to zero.
     """
     tile = Tile(bands=1, columns=1, sets=1, units=units, stages=2, min_blocks=1)
     unpack, gather, multiply = group_products(form, tile, layout_of(form.type_id, tile), target)
-    unit_bytes = staging_of(form, units).unit_bytes
+    unit_bytes, marks_bytes = staging_of(form, units).unit_bytes, EIGHT * MARK_BYTES
 
     @jit
-    def products(own_at, rows_at, behind, group, j, codes_at, scales_at, sums_at, left, lane, source, values, words, lanes):
+    def products(own_at, rows_at, behind, group, j, codes_at, scales_at, sums_at, left, own_left, source, scales, words, lanes):
+        first, second = scales
         for pair in range(0, units, 2):
-            d, s0, s1, offset = unpack(NOTHING, own_at + pair * unit_bytes, group)
-            own, begin, end = (d, s0, s1, offset), np.int32(EIGHT * pair), np.int32(EIGHT * (pair + 2))
-            if end <= left:
-                for unit in range(2):
-                    gather(own, own, source + OUTPUTS * unit, values)
-                    multiply(
-                        rows_at + (pair + unit) * unit_bytes, behind, group, j, codes_at + UNIT * (pair + unit),
-                        scales_at + EIGHT * MARK_BYTES * (pair + unit), sums_at + EIGHT * MARK_BYTES * (pair + unit),
-                        np.int32(MOST_ROWS), values, words, lanes, 0,
-                    )
-            elif begin < left:
-                for unit in range(2):
-                    gather(own, own, source + OUTPUTS * unit, values)
-                    if np.int32(begin + EIGHT * unit + lane) < left:
-                        multiply(
-                            rows_at + (pair + unit) * unit_bytes, behind, group, j, codes_at + UNIT * (pair + unit),
-                            scales_at + EIGHT * MARK_BYTES * (pair + unit), sums_at + EIGHT * MARK_BYTES * (pair + unit),
-                            np.int32(MOST_ROWS), values, words, lanes, 0,
-                        )
+            if EIGHT * pair < left:
+                d, s0, s1, offset = unpack(NOTHING, own_at + pair * unit_bytes, group)
+                is_there = EIGHT * pair < own_left
+                own = d if is_there else ZERO, s0, s1, offset if is_there else ZERO
+                gather(own, own, source, first)
+                gather(own, own, source + OUTPUTS, second)
+                at, codes, marks = rows_at + pair * unit_bytes, codes_at + UNIT * pair, marks_bytes * pair
+                multiply(at, behind, group, j, codes, scales_at + marks, sums_at + marks, MOST_ROWS, first, words, lanes, 0)
+                at, codes, marks = at + unit_bytes, codes + UNIT, marks + marks_bytes
+                multiply(at, behind, group, j, codes, scales_at + marks, sums_at + marks, MOST_ROWS, second, words, lanes, 0)
 
     return products
 
@@ -180,42 +185,43 @@ def window_block(form: WeightFormat, units: int, stages: int, target: Target):
     last_slot = (stages - 1) * slot_bytes
 
     @jit
-    def fetch_next(slot, weights, upcoming, last_start, row_bytes, all_bytes, n_turns, part):
-        """Send one stage, if any is left, close its group of copies, and return what comes next: (row start, turn, bytes behind it)."""
-        start, turn, moved = upcoming
-        if turn < n_turns:
-            before = np.int32(start & 15)
+    def fetch_next(slot, weights, upcoming, end, last, row_bytes, all_bytes, part):
+        """Send one stage, if any is left, close its group of copies, and return what comes next: (output row, bytes behind its start)."""
+        n, moved = upcoming
+        if n < end:
+            start = np.int64(min(n, last)) * row_bytes
+            before = np.int32(0) if is_aligned else np.int32(start & 15)
             piece = np.int32((before + moved) & -16) + 16 * part
             fetch(slot, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
             moved = np.int32(moved + stage_bytes)
             if moved == all_bytes:
-                moved, turn = np.int32(0), np.int32(turn + 1)
-                start = min(start + np.int64(row_bytes) * OUTPUTS, last_start)
+                moved, n = np.int32(0), np.int32(n + OUTPUTS)
         commit()
-        return start, turn, moved
+        return n, moved
 
     @jit
-    def low_bits(first, own, n_out, row_bytes):
-        return np.int32(np.int32((row_bytes & 15) * min(np.int32(first + own), np.int32(n_out - 1))) & 15)
+    def low_bits(n, last, row_bytes):
+        return np.int32(np.int32((row_bytes & 15) * min(np.int32(n), last)) & 15)
 
     @jit
     def compute(block, weights, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out):
-        meeting, shared = cuda.shared.array(0, types.float32), shared_address(cuda.shared.array(0, types.uint8))
+        shared = shared_address(cuda.shared.array(0, types.uint8))
         thread = np.int32(cuda.threadIdx.x)
         warp, in_warp = thread >> 5, thread & 31
         j, r, own, part = in_warp & 3, in_warp >> 2, in_warp & (OUTPUTS - 1), thread & (COPIERS - 1)
         first = np.int32(block) * np.int32(n_turns * OUTPUTS)
-        own_turns = min(np.int32(n_turns), np.int32((n_out - first + OUTPUTS - 1) // OUTPUTS))
-        n_units, n_stages = np.int32((n_groups + 7) >> 3), np.int32((n_groups + 8 * units - 1) // (8 * units))
-        all_bytes, last_start = np.int32(n_stages * stage_bytes), np.int64(n_out - 1) * row_bytes
+        last, end = np.int32(n_out - 1), min(np.int32(n_out), np.int32(first + n_turns * OUTPUTS))
+        n_units, n_stages = np.int32((n_groups + 15) >> 4 << 1), np.int32((n_groups + 8 * units - 1) // (8 * units))
+        all_bytes = np.int32(n_stages * stage_bytes)
         code_pitch, marks_bytes = np.int32(n_units * UNIT + CODE_PAD), np.int32(n_units * EIGHT * MARK_BYTES)
         codes_to = shared + MEETING_BYTES
         marks_to = codes_to + MOST_ROWS * code_pitch
         stages_at = marks_to + 2 * marks_bytes
         own_slot = (thread // COPIERS) * pitch + 16 * part
-        upcoming = (min(np.int64(first + thread // COPIERS) * row_bytes, last_start), np.int32(0), np.int32(0))
+        copied, fetch_end = np.int32(thread // COPIERS), np.int32((end + OUTPUTS - 1) & -OUTPUTS)
+        upcoming = np.int32(first + copied), np.int32(0)
         for ahead in range(stages - 1):
-            upcoming = fetch_next(stages_at + (ahead * slot_bytes + own_slot), weights, upcoming, last_start, row_bytes, all_bytes, own_turns, part)
+            upcoming = fetch_next(stages_at + (ahead * slot_bytes + own_slot), weights, upcoming, fetch_end, last, row_bytes, all_bytes, part)
         go_on()
         wait_before()
         places = global_address(codes), global_address(scales), global_address(sums)
@@ -223,8 +229,8 @@ def window_block(form: WeightFormat, units: int, stages: int, target: Target):
         commit()
         wait_all()
         cuda.syncthreads()
-        lanes, values, words = cuda.local.array(4, np.float32), cuda.local.array(N_VALUES, np.float32), cuda.local.array(4, np.int32)
-        behind = cuda.local.array(2, np.int64)
+        lanes, words, behind = cuda.local.array(4, np.float32), cuda.local.array(4, np.int32), cuda.local.array(2, np.int64)
+        scales_of_rows = cuda.local.array(N_VALUES, np.float32), cuda.local.array(N_VALUES, np.float32)
         for v in range(4):
             lanes[v] = ZERO
         block_at, group = (warp // groups_per_block) * block_bytes, warp % groups_per_block
@@ -233,28 +239,29 @@ def window_block(form: WeightFormat, units: int, stages: int, target: Target):
         codes_from = codes_to + (r * code_pitch + 4 * j + 32 * warp)
         marks_from = marks_to + (MARK_BYTES * warp + 8 * j)
         own_low = low_0 = low_1 = np.int32(0)
-        slot, ahead = stages_at + 0, stages_at + last_slot
-        for turn in range(own_turns):
+        slot = stages_at + 0
+        while first < end:
             if not is_aligned:
-                own_low = low_bits(first, own, n_out, row_bytes)
-                low_0, low_1 = low_bits(first, r, n_out, row_bytes), low_bits(first, r + 8, n_out, row_bytes)
+                own_low = low_bits(first + own, last, row_bytes)
+                low_0, low_1 = low_bits(first + r, last, row_bytes), low_bits(first + r + 8, last, row_bytes)
             moved, left, codes_at, marks_at = np.int32(0), np.int32(n_groups), codes_from, marks_from
             while left > 0:
                 wait()
                 cuda.syncthreads()
-                upcoming = fetch_next(ahead + own_slot, weights, upcoming, last_start, row_bytes, all_bytes, own_turns, part)
+                ahead = slot - slot_bytes if stages_at < slot else slot + last_slot
+                upcoming = fetch_next(ahead + own_slot, weights, upcoming, fetch_end, last, row_bytes, all_bytes, part)
                 behind[0], behind[1] = (low_0 + moved) & 15, 8 * pitch + ((low_1 + moved) & 15)
                 if is_aligned:
                     behind[0], behind[1] = 0, 8 * pitch
                 own_at = slot + (own_from + (0 if is_aligned else (own_low + moved) & 15))
                 products(
-                    own_at, slot + rows_from, behind, group, j, codes_at, marks_at, marks_at + marks_bytes, left, warp, r, values, words, lanes,
+                    own_at, slot + rows_from, behind, group, j, codes_at, marks_at, marks_at + marks_bytes, left,
+                    np.int32(left - warp - EIGHT * (in_warp >> 4)), r, scales_of_rows, words, lanes,
                 )
                 moved, left = np.int32((moved + stage_bytes) & 15), np.int32(left - 8 * units)
                 codes_at, marks_at = codes_at + units * UNIT, marks_at + units * EIGHT * MARK_BYTES
                 slot = slot + slot_bytes if slot < stages_at + last_slot else stages_at + 0
-                ahead = ahead + slot_bytes if ahead < stages_at + last_slot else stages_at + 0
-            _meet(meeting, lanes, warp, in_warp, thread, first, n_out, n_rows, out)
+            _meet(shared + 0, lanes, warp, in_warp, thread, first, n_out, n_rows, out)
             first = np.int32(first + OUTPUTS)
 
     return compute

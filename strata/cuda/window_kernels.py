@@ -11,24 +11,17 @@ import numpy as np
 from numba import cuda
 
 from strata.cuda.addresses import global_address
+from strata.cuda.device import CudaDevice
 from strata.cuda.float_rows import THREADS_PER_OUTPUT
-from strata.cuda.joined_rows import float_block, float_cut
+from strata.cuda.joined_rows import MOST_FLOATS, MOST_MATRICES, float_block, float_cut, float_pitch
+from strata.cuda.launch import Launch, Shape
 from strata.cuda.seam import Target, kernel
-from strata.cuda.window_tiles import MIN_BLOCKS, OUTPUTS, THREADS, Cut, window_block
+from strata.cuda.shapes import shared_room
+from strata.cuda.window_tiles import LEAST_ROWS, MIN_BLOCKS, MOST_ROWS, OUTPUTS, THREADS, Cut, blocks_of, cut_of, window_block
 from strata.formats.table import FORMATS
 
 FLOAT_OUTPUTS = THREADS // THREADS_PER_OUTPUT
 """Float outputs of a block."""
-
-
-def block_bytes(cut: Cut, float_type: str, n_in: int, n_rows: int) -> int:
-    """Return the dynamic shared memory of a launch; float_type is empty where there are no float matrices."""
-    return max(cut.shared_bytes, float_cut(float_type, n_in, n_rows, FLOAT_OUTPUTS)[1]) if float_type else cut.shared_bytes
-
-
-def float_blocks(n_out: int) -> int:
-    """Return the blocks of a float matrix."""
-    return -(-n_out // FLOAT_OUTPUTS)
 
 
 @cache
@@ -71,3 +64,35 @@ def window_products(type_id: int, units: int, stages: int, float_type: str, n_fl
         quantised(block, raw, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out)
 
     return run
+
+
+def cut_for(device: CudaDevice, matrices, n_rows: int) -> Cut | None:
+    """Return how a launch for these matrices of one format is cut, None where these kernels do not take it."""
+    if not LEAST_ROWS <= n_rows <= MOST_ROWS:
+        return None
+    m = matrices[0]
+    return cut_of(m.type_id, m.n_groups, tuple(one.n_out for one in matrices), shared_room(device.card.capability))
+
+
+def window_launch(
+    device: CudaDevice, cut: Cut, matrices, outs, coded: tuple, n_rows: int, programmatic: bool = False, floats=(), float_outs=(), values=None
+) -> Launch:
+    """One launch for up to three matrices of one format, coded activations (codes, scales, sums), and up to two float matrices of `values`."""
+    m = matrices[0]
+    float_type, n_in = (floats[0].type_name if floats else ""), 32 * m.n_groups
+    staged, float_bytes = float_cut(float_type, n_in, n_rows, FLOAT_OUTPUTS) if floats else (False, 0)
+    n_blocks = sum(blocks_of(one.n_out, cut.turns) for one in matrices) + sum(-(-one.n_out // FLOAT_OUTPUTS) for one in floats)
+    arguments = (
+        *_filled([one.raw for one in matrices], MOST_MATRICES, m.raw), np.int32(m.row_bytes), np.int32(m.n_groups),
+        *_filled([np.int32(one.n_out) for one in matrices], MOST_MATRICES, np.int32(0)), np.int32(n_rows), np.int32(cut.turns),
+        *coded, *_filled(list(outs), MOST_MATRICES, outs[0]), *_filled([one.raw for one in floats], MOST_FLOATS, m.raw), np.int32(n_in),
+        *_filled([np.int32(one.n_out) for one in floats], MOST_FLOATS, np.int32(0)), np.int32(float_pitch(float_type, n_in) if floats else 0),
+        values if floats else outs[0], *_filled(list(float_outs), MOST_FLOATS, outs[0]),
+    )
+    kernel = window_products(m.type_id, cut.units, cut.stages, float_type, n_rows if floats else 0, staged, device.target)
+    return Launch(device, kernel, Shape((n_blocks, 1), THREADS, max(cut.shared_bytes, float_bytes)), arguments, programmatic)
+
+
+def _filled(values: list, n: int, nothing) -> list:
+    """Return n values, `nothing` in the place of those that are not there."""
+    return values + [nothing] * (n - len(values))

@@ -18,7 +18,7 @@ from numba.cuda import types
 from strata.cuda.addresses import copier, global_address, shared_address, shared_word, store_shared_float
 from strata.cuda.on_cuda import tree8
 from strata.cuda.seam import Target, copies, from_bits, jit, launch_dependents, wait_for_dependency
-from strata.cuda.staging import UNIT, staging_of, weight_fetcher
+from strata.cuda.staging import MOST_COPIES, UNIT, staging_of, weight_fetcher
 from strata.cuda.tile_parts import NOTHING, PER_ROW, ZERO, group_products
 from strata.cuda.tiles import Tile, layout_of
 from strata.formats.contract import WeightFormat
@@ -34,12 +34,11 @@ MIN_BLOCKS = 3
 """Blocks that a multiprocessor should hold: bounds the registers."""
 ONE_WAVE, MOST_TURNS = 396, 8
 """Blocks that a large card holds at once (132 multiprocessors), and turns beyond which a block is not made longer to fit into that."""
-FINE_UNIT = 160
-"""Bytes of a unit up to which a stage has four of them, else two."""
-FEW_BLOCKS, FEW_BYTES, BYTES = 264, 112_000, 76_000
+FEW_BLOCKS, FEW_BYTES, BYTES = 264, 115_000, 76_700
 """Up to so many blocks two share a multiprocessor, else three: shared memory of a block."""
-FEW_DEPTHS, DEPTHS = (8, 5, 4, 3, 2), (4, 3, 2)
-"""Stages of weights in flight; the first that fits is taken."""
+FEW_STAGES = ((4, 5), (4, 4), (4, 3), (2, 8), (2, 5), (2, 4), (2, 3), (2, 2))
+STAGES = ((4, 4), (4, 3), (2, 4), (2, 3), (2, 2))
+"""Units of a stage, and stages in flight: the first that fits is taken; of many blocks two stages of whole rows, where these fit."""
 VALUE_BYTES, LANE_BYTES = 4 * 33, 4 * 132
 """From one of a thread's four values to the next, and from lane to lane, where they meet: reads and writes without bank conflicts."""
 MEETING_BYTES = EIGHT * LANE_BYTES
@@ -59,11 +58,6 @@ class Cut:
     shared_bytes: int
 
 
-def units_of(type_id: int) -> int:
-    """Return the units of a stage."""
-    return 4 if staging_of(FORMATS[type_id], 1).unit_bytes <= FINE_UNIT else 2
-
-
 def shared_bytes(type_id: int, n_groups: int, units: int, stages: int) -> int:
     """Return the dynamic shared memory of a block, in bytes."""
     n_units = 2 * -(-n_groups // (2 * EIGHT))
@@ -79,14 +73,14 @@ def blocks_of(n_out: int, turns: int) -> int:
 def cut_of(type_id: int, n_groups: int, n_outs: tuple[int, ...], room: int) -> Cut | None:
     """Return the cut for matrices of n_outs outputs, or None where a block would need more shared memory than `room`."""
     turns = max(1, min(MOST_TURNS, -(-sum(n_outs) // (OUTPUTS * ONE_WAVE))))
-    few, units = sum(blocks_of(n, turns) for n in n_outs) <= FEW_BLOCKS, units_of(type_id)
-    most = min(FEW_BYTES if few else BYTES, room)
-    for stages in FEW_DEPTHS if few else DEPTHS:
-        n_bytes = shared_bytes(type_id, n_groups, units, stages)
-        if n_bytes <= most:
-            return Cut(turns, units, stages, n_bytes)
-    n_bytes = shared_bytes(type_id, n_groups, units, DEPTHS[-1])
-    return Cut(turns, units, DEPTHS[-1], n_bytes) if n_bytes <= room else None
+    few = sum(blocks_of(n, turns) for n in n_outs) <= FEW_BLOCKS
+    whole = 2 * -(-n_groups // (2 * EIGHT))
+    for most in (min(FEW_BYTES if few else BYTES, room), room):
+        for units, stages in FEW_STAGES if few else ((whole, 2), *STAGES):
+            n_bytes = shared_bytes(type_id, n_groups, units, stages)
+            if n_bytes <= most and staging_of(FORMATS[type_id], units).pieces <= MOST_COPIES * COPIERS:
+                return Cut(turns, units, stages, n_bytes)
+    return None
 
 
 def _row_stager(target: Target):
@@ -153,17 +147,20 @@ def _stage_products(form: WeightFormat, units: int, target: Target):
     @jit
     def products(own_at, rows_at, behind, group, j, codes_at, scales_at, sums_at, left, own_left, source, scales, words, lanes):
         first, second = scales
-        for pair in range(0, units, 2):
-            if EIGHT * pair < left:
-                d, s0, s1, offset = unpack(NOTHING, own_at + pair * unit_bytes, group)
-                is_there = EIGHT * pair < own_left
-                own = d if is_there else ZERO, s0, s1, offset if is_there else ZERO
-                gather(own, own, source, first)
-                gather(own, own, source + OUTPUTS, second)
-                at, codes, marks = rows_at + pair * unit_bytes, codes_at + UNIT * pair, marks_bytes * pair
-                multiply(at, behind, group, j, codes, scales_at + marks, sums_at + marks, MOST_ROWS, first, words, lanes, 0)
-                at, codes, marks = at + unit_bytes, codes + UNIT, marks + marks_bytes
-                multiply(at, behind, group, j, codes, scales_at + marks, sums_at + marks, MOST_ROWS, second, words, lanes, 0)
+        done, n_there = np.int32(0), min(left, np.int32(EIGHT * units))
+        while done < n_there:
+            d, s0, s1, offset = unpack(NOTHING, own_at, group)
+            is_there = done < own_left
+            own = d if is_there else ZERO, s0, s1, offset if is_there else ZERO
+            gather(own, own, source, first)
+            gather(own, own, source + OUTPUTS, second)
+            multiply(rows_at, behind, group, j, codes_at, scales_at, sums_at, MOST_ROWS, first, words, lanes, 0)
+            multiply(
+                rows_at + unit_bytes, behind, group, j, codes_at + UNIT, scales_at + marks_bytes, sums_at + marks_bytes, MOST_ROWS,
+                second, words, lanes, 0,
+            )
+            own_at, rows_at, codes_at = own_at + 2 * unit_bytes, rows_at + 2 * unit_bytes, codes_at + 2 * UNIT
+            scales_at, sums_at, done = scales_at + 2 * marks_bytes, sums_at + 2 * marks_bytes, np.int32(done + 2 * EIGHT)
 
     return products
 
@@ -239,7 +236,7 @@ def window_block(form: WeightFormat, units: int, stages: int, target: Target):
         codes_from = codes_to + (r * code_pitch + 4 * j + 32 * warp)
         marks_from = marks_to + (MARK_BYTES * warp + 8 * j)
         own_low = low_0 = low_1 = np.int32(0)
-        slot = stages_at + 0
+        slot = np.int32(0)
         while first < end:
             if not is_aligned:
                 own_low = low_bits(first + own, last, row_bytes)
@@ -248,19 +245,19 @@ def window_block(form: WeightFormat, units: int, stages: int, target: Target):
             while left > 0:
                 wait()
                 cuda.syncthreads()
-                ahead = slot - slot_bytes if stages_at < slot else slot + last_slot
-                upcoming = fetch_next(ahead + own_slot, weights, upcoming, fetch_end, last, row_bytes, all_bytes, part)
+                ahead = np.int32(slot - slot_bytes) if slot > 0 else np.int32(last_slot)
+                upcoming = fetch_next(stages_at + np.int32(ahead + own_slot), weights, upcoming, fetch_end, last, row_bytes, all_bytes, part)
                 behind[0], behind[1] = (low_0 + moved) & 15, 8 * pitch + ((low_1 + moved) & 15)
                 if is_aligned:
                     behind[0], behind[1] = 0, 8 * pitch
-                own_at = slot + (own_from + (0 if is_aligned else (own_low + moved) & 15))
+                own_at = stages_at + (slot + own_from + (0 if is_aligned else (own_low + moved) & 15))
                 products(
-                    own_at, slot + rows_from, behind, group, j, codes_at, marks_at, marks_at + marks_bytes, left,
+                    own_at, stages_at + (slot + rows_from), behind, group, j, codes_at, marks_at, marks_at + marks_bytes, left,
                     np.int32(left - warp - EIGHT * (in_warp >> 4)), r, scales_of_rows, words, lanes,
                 )
                 moved, left = np.int32((moved + stage_bytes) & 15), np.int32(left - 8 * units)
                 codes_at, marks_at = codes_at + units * UNIT, marks_at + units * EIGHT * MARK_BYTES
-                slot = slot + slot_bytes if slot < stages_at + last_slot else stages_at + 0
+                slot = np.int32(slot + slot_bytes) if slot < last_slot else np.int32(0)
             _meet(shared + 0, lanes, warp, in_warp, thread, first, n_out, n_rows, out)
             first = np.int32(first + OUTPUTS)
 

@@ -17,7 +17,8 @@ from strata.cuda.joined_rows import MOST_FLOATS, MOST_MATRICES, float_block, flo
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.seam import Target, kernel
 from strata.cuda.shapes import shared_room
-from strata.cuda.window_tiles import LEAST_ROWS, MIN_BLOCKS, MOST_ROWS, OUTPUTS, THREADS, Cut, blocks_of, cut_of, window_block
+from strata.cuda.window_cuts import LEAST_ROWS, MIN_BLOCKS, MOST_ROWS, OUTPUTS, THREADS, Cut, blocks_of, cut_of
+from strata.cuda.window_tiles import window_block
 from strata.formats.table import FORMATS
 
 FLOAT_OUTPUTS = THREADS // THREADS_PER_OUTPUT
@@ -26,7 +27,7 @@ FLOAT_OUTPUTS = THREADS // THREADS_PER_OUTPUT
 
 @cache
 def window_products(type_id: int, units: int, stages: int, float_type: str, n_float_rows: int, staged: bool, target: Target):
-    """Return the kernel for up to window_tiles.MOST_ROWS rows, exactly n_float_rows where there are float matrices (else 0).
+    """Return the kernel for up to window_cuts.MOST_ROWS rows, exactly n_float_rows where there are float matrices (else 0).
 
     kernel(raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0,
     out_1, out_2, weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1); matrices that are not

@@ -5,11 +5,8 @@ eight-lane tree.  A block of eight warps has 16 output rows at a time; warp w co
 rows, two groups between branches, so that the reads and products of one run while the floats of the other are computed.  The
 activation rows lie in shared memory throughout, packed weights come some stages ahead, for n_turns times 16 output rows.
 
-Shared memory of a block: the lanes' meeting; codes [row], code_pitch apart; scales, then sums [group][row]; stages of weights.
-Shapes as in rows.py.  Does not know: matrices beside each other (window_kernels.py), layers.
+Shapes as in rows.py; shared memory as in window_cuts.py.  Does not know: matrices beside each other (window_kernels.py), layers.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 from numba import cuda
@@ -18,69 +15,16 @@ from numba.cuda import types
 from strata.cuda.addresses import copier, global_address, shared_address, shared_word, store_shared_float
 from strata.cuda.on_cuda import tree8
 from strata.cuda.seam import Target, copies, from_bits, jit, launch_dependents, wait_for_dependency
-from strata.cuda.staging import MOST_COPIES, UNIT, staging_of, weight_fetcher
+from strata.cuda.staging import UNIT, staging_of, weight_fetcher
 from strata.cuda.tile_parts import NOTHING, PER_ROW, ZERO, group_products
 from strata.cuda.tiles import Tile, layout_of
+from strata.cuda.window_cuts import (
+    CODE_PAD, COPIERS, LANE_BYTES, MARK_BYTES, MEETING_BYTES, MOST_ROWS, OUTPUTS, VALUE_BYTES,
+)
 from strata.formats.contract import WeightFormat
-from strata.formats.table import FORMATS
 from strata.numerics.orders import EIGHT
 
-LEAST_ROWS, MOST_ROWS = 5, 8
-"""Activation rows of these products; dp4a (rows.py) is quicker for fewer."""
-OUTPUTS = 16
-THREADS = 32 * EIGHT
-COPIERS = THREADS // OUTPUTS
-MIN_BLOCKS = 3
-"""Blocks that a multiprocessor should hold: bounds the registers."""
-ONE_WAVE, MOST_TURNS = 396, 8
-"""Blocks that a large card holds at once (132 multiprocessors), and turns beyond which a block is not made longer to fit into that."""
-FEW_BLOCKS, FEW_BYTES, BYTES = 264, 115_000, 76_700
-"""Up to so many blocks two share a multiprocessor, else three: shared memory of a block."""
-FEW_STAGES = ((4, 5), (4, 4), (4, 3), (2, 8), (2, 5), (2, 4), (2, 3), (2, 2))
-STAGES = ((4, 4), (4, 3), (2, 4), (2, 3), (2, 2))
-"""Units of a stage, and stages in flight: the first that fits is taken; of many blocks two stages of whole rows, where these fit."""
-VALUE_BYTES, LANE_BYTES = 4 * 33, 4 * 132
-"""From one of a thread's four values to the next, and from lane to lane, where they meet: reads and writes without bank conflicts."""
-MEETING_BYTES = EIGHT * LANE_BYTES
-CODE_PAD = 16
 N_VALUES = 2 * PER_ROW
-MARK_BYTES = 4 * MOST_ROWS
-"""Scales, or sums, of one group."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How a launch is cut: turns of a block, units a stage, stages, bytes of shared memory."""
-
-    turns: int
-    units: int
-    stages: int
-    shared_bytes: int
-
-
-def shared_bytes(type_id: int, n_groups: int, units: int, stages: int) -> int:
-    """Return the dynamic shared memory of a block, in bytes."""
-    n_units = 2 * -(-n_groups // (2 * EIGHT))
-    activations = MOST_ROWS * (UNIT * n_units + CODE_PAD) + 2 * MARK_BYTES * EIGHT * n_units
-    return MEETING_BYTES + activations + stages * OUTPUTS * staging_of(FORMATS[type_id], units).pitch
-
-
-def blocks_of(n_out: int, turns: int) -> int:
-    """Return the blocks of a matrix."""
-    return -(-n_out // (OUTPUTS * turns))
-
-
-def cut_of(type_id: int, n_groups: int, n_outs: tuple[int, ...], room: int) -> Cut | None:
-    """Return the cut for matrices of n_outs outputs, or None where a block would need more shared memory than `room`."""
-    turns = max(1, min(MOST_TURNS, -(-sum(n_outs) // (OUTPUTS * ONE_WAVE))))
-    few = sum(blocks_of(n, turns) for n in n_outs) <= FEW_BLOCKS
-    whole = 2 * -(-n_groups // (2 * EIGHT))
-    for most in (min(FEW_BYTES if few else BYTES, room), room):
-        for units, stages in FEW_STAGES if few else ((whole, 2), *STAGES):
-            n_bytes = shared_bytes(type_id, n_groups, units, stages)
-            if n_bytes <= most and staging_of(FORMATS[type_id], units).pieces <= MOST_COPIES * COPIERS:
-                return Cut(turns, units, stages, n_bytes)
-    return None
 
 
 def _row_stager(target: Target):

@@ -37,15 +37,15 @@ def test_few_rows(name, n_in, n_rows, card, control):
 ])
 def test_a_warp_a_lane(name, n_in, n_out, n_rows, card, control, monkeypatch):
     """Several turns a block; rows that end inside a pair of units."""
-    from strata.cuda import window_tiles
+    from strata.cuda import window_cuts
 
-    monkeypatch.setattr(window_tiles, "ONE_WAVE", 1)
+    monkeypatch.setattr(window_cuts, "ONE_WAVE", 1)
     form = by_name(name)
     raw = packed_weights(form, 1, n_out, n_in)
     coded = coded_on_host(control, random_rows(2, n_rows, n_in))
     out = GuardedOutput(card, n_rows * n_out)
     launch = dense(card, Packed(card.upload("weights", raw), form.type_id, n_out, n_in), uploaded(card, coded), n_rows, out.inside)
-    assert launch.shape.n_threads == window_tiles.THREADS
+    assert launch.shape.n_threads == window_cuts.THREADS
     launch.go()
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
 

@@ -32,9 +32,9 @@ def float_pitch(type_name: str, n_in: int) -> int:
     return (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16
 
 
-def float_cut(type_name: str, n_in: int, n_rows: int) -> tuple[bool, int]:
-    """Return whether float activations are staged, and the block's shared memory in bytes."""
-    n_bytes = OUTPUTS * (float_pitch(type_name, n_in) + n_rows * 32 * 4 * 4)
+def float_cut(type_name: str, n_in: int, n_rows: int, outputs: int = OUTPUTS) -> tuple[bool, int]:
+    """Return whether float activations are staged, and the shared memory in bytes of a block with so many float outputs."""
+    n_bytes = outputs * (float_pitch(type_name, n_in) + n_rows * 32 * 4 * 4)
     with_rows = n_bytes + 4 * n_rows * n_in
     staged = with_rows <= FLOAT_BYTES[n_rows]
     return staged, with_rows if staged else n_bytes
@@ -51,16 +51,16 @@ def float_blocks(n_out: int) -> int:
     return -(-n_out // OUTPUTS)
 
 
-def _float_block(float_type: str, n_rows: int, staged: bool, target: Target):
-    """Build `compute(block, weights, n_in, n_out, pitch, x, out)`: one block of one float matrix, by addresses."""
-    begin, finish = output_products(float_type, n_rows, OUTPUTS, staged, target)
+def float_block(float_type: str, n_rows: int, staged: bool, target: Target, outputs: int = OUTPUTS):
+    """Build `compute(block, weights, n_in, n_out, pitch, x, out)`: one block of one float matrix, 64 threads an output, by addresses."""
+    begin, finish = output_products(float_type, n_rows, outputs, staged, target)
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 
     @jit
     def compute(block, weights, n_in, n_out, pitch, x, out):
         shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
         thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
-        n = np.int32(block * OUTPUTS + which)
+        n = np.int32(block * outputs + which)
         slot, before, middle = begin(shared, weights, min(n, np.int32(n_out - 1)), n_in, pitch, thread, which)
         go_on()
         wait_before()
@@ -77,7 +77,7 @@ def joined_rows(type_id: int, n_rows: int, float_type: str, staged: bool, target
     weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1).
     """
     quantised = dense_block(FORMATS[type_id], n_rows, target)
-    floats = _float_block(float_type, n_rows, staged, target) if float_type else None
+    floats = float_block(float_type, n_rows, staged, target) if float_type else None
     has_floats = bool(float_type)
 
     @kernel(THREADS, MIN_BLOCKS[n_rows])

@@ -1,7 +1,7 @@
 """Products on a card as prepared launches: which kernel and tiling serves which number of rows.
 
-A row's bits do not depend on the choice: all kernels compute the order of the contract.  Small row counts take the dp4a
-kernels (the weights' memory is the bound), others the tensor-core tiles.  Nothing is tuned at run time.
+A row's bits do not depend on the choice: all kernels compute the order of the contract.  Up to four rows take the dp4a kernels
+(the weights' memory is the bound), up to eight tensor cores with a warp a lane, others the tensor-core tiles.  Nothing is tuned at run time.
 Does not know: layers, routers.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_chunks, float_rows, float_short_rows, float_wide_rows, rows
+from strata.cuda import coding, float_chunks, float_rows, float_short_rows, float_wide_rows, rows, window_kernels
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
@@ -134,6 +134,9 @@ def code(device: CudaDevice, x, into: Coded, n_rows: int, spans=None, programmat
 
 def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, programmatic: bool = False) -> Launch:
     """out float32 [n_rows * n_out] = the first n_rows rows of x times the matrix."""
+    cut = window_kernels.cut_for(device, (weights,), n_rows)
+    if cut is not None:
+        return window_kernels.window_launch(device, cut, (weights,), (out,), activations(weights, x), n_rows, programmatic)
     room = shared_room(device.card.capability)
     if rows.takes(weights.type_id, n_rows, weights.n_groups, room):
         turns = rows.turns_of(weights.n_out)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import joined_rows, products, rows
+from strata.cuda import joined_rows, products, rows, window_kernels
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.placed import FloatMatrix
@@ -45,7 +45,11 @@ def launch_projections(
     launches, pairs = [], _alike(floats, joined_rows.MOST_FLOATS, lambda m: m.type_name)
     for parts in _alike(packed, joined_rows.MOST_MATRICES, lambda m: m.type_id):
         m = parts[0].matrix
-        if rows.takes(m.type_id, n_rows, m.n_groups, shared_room(device.card.capability)):
+        cut = window_kernels.cut_for(device, [one.matrix for one in parts], n_rows)
+        if cut is not None:
+            beside = pairs.pop(0) if pairs and _goes_beside(pairs[0], n_rows) else ()
+            launches.append(_windowed(device, cut, parts, beside, values, coded, n_rows, programmatic))
+        elif rows.takes(m.type_id, n_rows, m.n_groups, shared_room(device.card.capability)):
             beside = pairs.pop(0) if pairs and _goes_beside(pairs[0], n_rows) else ()
             launches.append(_joined(device, parts, beside, values, coded, n_rows, programmatic))
         elif n_rows <= products.WINDOW_ROWS:
@@ -103,6 +107,14 @@ def _joined(device: CudaDevice, parts, beside, values, coded: Coded, n_rows: int
     )
     kernel = joined_rows.joined_rows(m.type_id, n_rows, float_type, staged, device.target)
     return Launch(device, kernel, Shape((n_blocks, 1), rows.THREADS, n_shared), arguments, programmatic)
+
+
+def _windowed(device: CudaDevice, cut, parts, beside, values, coded: Coded, n_rows: int, programmatic: bool) -> Launch:
+    """The same on tensor cores, for windows of many rows."""
+    matrices, floats = [one.matrix for one in parts], [one.matrix for one in beside]
+    outs, float_outs = [one.out for one in parts], [one.out for one in beside]
+    codes = products.activations(matrices[0], coded)
+    return window_kernels.window_launch(device, cut, matrices, outs, codes, n_rows, programmatic, floats, float_outs, values)
 
 
 def _tiled(device: CudaDevice, parts, coded: Coded, n_rows: int, programmatic: bool) -> Launch:

@@ -86,7 +86,7 @@ def _header_scales(raw, at, group):
     s = ((a if low else c) & kept) | ((a >> 2) & lifted)
     m = ((b if low else c >> 4) & kept) | ((b >> 2) & lifted)
     scale = np.int32(s)
-    return half(np.uint32(w0) & LOW_HALF), scale, scale, mul(half(np.uint32(w0) >> 16), np.float32(-np.int32(m)))
+    return half(np.uint32(w0) & LOW_HALF), scale, scale, mul(half(np.uint32(w0) >> 16), np.float32(np.int32(-np.int32(m))))
 
 
 @jit

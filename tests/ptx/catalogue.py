@@ -43,6 +43,7 @@ def _signature(text: str) -> tuple:
 
 DENSE_ROWS = "u8 I I I I i8 f32 i32 f32"
 JOINED_ROWS = "u8 u8 u8 I I I I I I i8 f32 i32 f32 f32 f32 u8 u8 I I I I f32 f32 f32"
+WINDOW_PRODUCTS = "u8 u8 u8 I I I I I I I i8 f32 i32 f32 f32 f32 u8 u8 I I I I f32 f32 f32"
 JOINED_TILES = "u8 u8 u8 I I I I I I i8 f32 i32 f32 f32 f32"
 EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I i8 f32 i32 f32"
@@ -120,6 +121,27 @@ def joined_products() -> Iterator[Entry]:
         )
 
 
+def window_products() -> Iterator[Entry]:
+    from strata.cuda import window_kernels
+    from strata.cuda.joined_rows import float_cut
+    from strata.cuda.window_cuts import cut_of
+
+    for type_id, form in FORMATS.items():
+        seen = set()
+        for n_groups, n_out in ((80, 16384), (192, 2560), (24, 83), (22, 83)):
+            cut = cut_of(type_id, n_groups, (n_out,), 227 << 10)
+            for floats, n_rows in (("", 0), ("BF16", 5), ("BF16", 8)) if (n_groups, n_out) == (80, 16384) else (("", 0),):
+                staged = bool(floats) and float_cut(floats, 2560, n_rows, window_kernels.FLOAT_OUTPUTS)[0]
+                kind = cut.units, cut.stages, floats, n_rows, staged
+                if kind not in seen:
+                    seen.add(kind)
+                    yield Entry(
+                        f"window_products {form.name} {cut.units} {cut.stages} {floats or 'alone'} {n_rows}",
+                        lambda t, i=type_id, k=kind: window_kernels.window_products(i, *k, t), _signature(WINDOW_PRODUCTS), 80,
+                        form.name in THOROUGH and n_groups > 24,
+                    )
+
+
 def float_products() -> Iterator[Entry]:
     from strata.cuda.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
     from strata.cuda.float_rows import float_rows
@@ -172,7 +194,7 @@ def bench_kernels() -> Iterator[Entry]:
     yield from entries()
 
 
-ROOMS = (quantised_products, joined_products, expert_products, float_products, small_kernels, operations, bench_kernels)
+ROOMS = (quantised_products, joined_products, window_products, expert_products, float_products, small_kernels, operations, bench_kernels)
 
 
 def entries() -> list[Entry]:

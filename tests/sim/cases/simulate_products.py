@@ -32,6 +32,24 @@ def test_few_rows(name, n_in, n_rows, card, control):
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
 
 
+@pytest.mark.parametrize(("name", "n_in", "n_out", "n_rows"), [
+    ("Q4_K", 768, 18, 5), ("Q4_K", 1280, 16, 8), ("Q2_0", 320, 33, 8), ("Q8_0", 1120, 18, 7), ("Q6_K", 256, 18, 6), ("Q3_K", 768, 18, 8), ("Q5_1", 96, 3, 8),
+])
+def test_a_warp_a_lane(name, n_in, n_out, n_rows, card, control, monkeypatch):
+    """Several turns a block; rows that end inside a pair of units."""
+    from strata.cuda import window_cuts
+
+    monkeypatch.setattr(window_cuts, "ONE_WAVE", 1)
+    form = by_name(name)
+    raw = packed_weights(form, 1, n_out, n_in)
+    coded = coded_on_host(control, random_rows(2, n_rows, n_in))
+    out = GuardedOutput(card, n_rows * n_out)
+    launch = dense(card, Packed(card.upload("weights", raw), form.type_id, n_out, n_in), uploaded(card, coded), n_rows, out.inside)
+    assert launch.shape.n_threads == window_cuts.THREADS
+    launch.go()
+    assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
+
+
 @pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320), ("Q8_0", 288), ("Q3_K", 256)])
 @pytest.mark.parametrize(("tile", "n_rows"), [(WINDOW, 5), (SMALL_TILE, 17)])
 def test_tiles(name, n_in, tile, n_rows, card, control):

@@ -1,0 +1,99 @@
+"""The kernel of a window's products on tensor cores: up to three quantised matrices of one format, and float matrices beside them.
+
+Blocks are dealt out by ranges, as in joined_rows.py: first those of the float matrices (four outputs a block), then those of
+the quantised ones (window_tiles.py).  Every block computes what it would have computed in a launch of its own matrix.
+Shapes as in joined_rows.py.  Does not know: layers.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from strata.cuda.addresses import global_address
+from strata.cuda.device import CudaDevice
+from strata.cuda.float_rows import THREADS_PER_OUTPUT
+from strata.cuda.joined_rows import MOST_FLOATS, MOST_MATRICES, float_block, float_cut, float_pitch
+from strata.cuda.launch import Launch, Shape
+from strata.cuda.seam import Target, kernel
+from strata.cuda.shapes import shared_room
+from strata.cuda.window_cuts import LEAST_ROWS, MIN_BLOCKS, MOST_ROWS, OUTPUTS, THREADS, Cut, blocks_of, cut_of
+from strata.cuda.window_tiles import window_block
+from strata.formats.table import FORMATS
+
+FLOAT_OUTPUTS = THREADS // THREADS_PER_OUTPUT
+"""Float outputs of a block."""
+
+
+@cache
+def window_products(type_id: int, units: int, stages: int, float_type: str, n_float_rows: int, staged: bool, target: Target):
+    """Return the kernel for up to window_cuts.MOST_ROWS rows, exactly n_float_rows where there are float matrices (else 0).
+
+    kernel(raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0,
+    out_1, out_2, weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1); matrices that are not
+    there have 0 outputs.
+    """
+    quantised = window_block(FORMATS[type_id], units, stages, target)
+    floats = float_block(float_type, n_float_rows, staged, target, FLOAT_OUTPUTS) if float_type else None
+    has_floats = bool(float_type)
+
+    @kernel(THREADS, MIN_BLOCKS)
+    def run(
+        raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0, out_1, out_2,
+        weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1,
+    ):
+        block = np.int32(cuda.blockIdx.x)
+        if has_floats:
+            n_first = np.int32((n_float_0 + FLOAT_OUTPUTS - 1) // FLOAT_OUTPUTS)
+            n_both = np.int32(n_first + (n_float_1 + FLOAT_OUTPUTS - 1) // FLOAT_OUTPUTS)
+            if block < n_both:
+                second = block >= n_first
+                weights = global_address(weights_1) if second else global_address(weights_0)
+                results = global_address(float_out_1) if second else global_address(float_out_0)
+                own = n_float_1 if second else n_float_0
+                floats(np.int32(block - n_first) if second else block, weights, n_in, own, pitch, x, results)
+                return
+            block = np.int32(block - n_both)
+        outputs = np.int32(n_turns * OUTPUTS)
+        first_1 = np.int32((n_out_0 + outputs - 1) // outputs)
+        first_2 = np.int32(first_1 + (n_out_1 + outputs - 1) // outputs)
+        raw, n_out, out = global_address(raw_0), n_out_0, out_0
+        if block >= first_2:
+            block, raw, n_out, out = np.int32(block - first_2), global_address(raw_2), n_out_2, out_2
+        elif block >= first_1:
+            block, raw, n_out, out = np.int32(block - first_1), global_address(raw_1), n_out_1, out_1
+        quantised(block, raw, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out)
+
+    return run
+
+
+def cut_for(device: CudaDevice, matrices, n_rows: int) -> Cut | None:
+    """Return how a launch for these matrices of one format is cut, None where these kernels do not take it."""
+    if not LEAST_ROWS <= n_rows <= MOST_ROWS:
+        return None
+    m = matrices[0]
+    return cut_of(m.type_id, m.n_groups, tuple(one.n_out for one in matrices), shared_room(device.card.capability))
+
+
+def window_launch(
+    device: CudaDevice, cut: Cut, matrices, outs, coded: tuple, n_rows: int, programmatic: bool = False, floats=(), float_outs=(), values=None
+) -> Launch:
+    """One launch for up to three matrices of one format, coded activations (codes, scales, sums), and up to two float matrices of `values`."""
+    m = matrices[0]
+    float_type, n_in = (floats[0].type_name if floats else ""), 32 * m.n_groups
+    staged, float_bytes = float_cut(float_type, n_in, n_rows, FLOAT_OUTPUTS) if floats else (False, 0)
+    n_blocks = sum(blocks_of(one.n_out, cut.turns) for one in matrices) + sum(-(-one.n_out // FLOAT_OUTPUTS) for one in floats)
+    arguments = (
+        *_filled([one.raw for one in matrices], MOST_MATRICES, m.raw), np.int32(m.row_bytes), np.int32(m.n_groups),
+        *_filled([np.int32(one.n_out) for one in matrices], MOST_MATRICES, np.int32(0)), np.int32(n_rows), np.int32(cut.turns),
+        *coded, *_filled(list(outs), MOST_MATRICES, outs[0]), *_filled([one.raw for one in floats], MOST_FLOATS, m.raw), np.int32(n_in),
+        *_filled([np.int32(one.n_out) for one in floats], MOST_FLOATS, np.int32(0)), np.int32(float_pitch(float_type, n_in) if floats else 0),
+        values if floats else outs[0], *_filled(list(float_outs), MOST_FLOATS, outs[0]),
+    )
+    kernel = window_products(m.type_id, cut.units, cut.stages, float_type, n_rows if floats else 0, staged, device.target)
+    return Launch(device, kernel, Shape((n_blocks, 1), THREADS, max(cut.shared_bytes, float_bytes)), arguments, programmatic)
+
+
+def _filled(values: list, n: int, nothing) -> list:
+    """Return n values, `nothing` in the place of those that are not there."""
+    return values + [nothing] * (n - len(values))

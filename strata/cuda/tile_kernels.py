@@ -13,7 +13,7 @@ from numba.cuda import types
 from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.seam import Target, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.staging import staging_of, weight_fetcher
-from strata.cuda.tile_parts import ZERO, lanes_meeting, row_copier
+from strata.cuda.tile_parts import ZERO, lanes_meeting, lifted, row_copier
 from strata.cuda.tile_stages import stage_products
 from strata.cuda.tiles import Tile, layout_of
 from strata.formats.contract import WeightFormat
@@ -38,7 +38,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
     per_set, threads_per_set = 16 * tile.bands, 32 * tile.warps_per_set
     slot_bytes, pitch, stage_bytes = layout.stage_bytes, layout.pitch, staging.stage_bytes
     last_slot, meeting_at = (stages - 1) * slot_bytes, layout.meeting_at
-    copiers_per_row, copiers, in_turn = tile.n_threads // tile.n_rows, tile.copiers, tile.turns > 1
+    copiers_per_row, copiers, in_turn = tile.row_copiers, tile.copiers, tile.turns > 1
 
     @jit
     def product(raw, matrix, row_bytes, n_groups, n_out, first_output, n_tiles, row, count, first_entry, codes, scales, sums, out):
@@ -52,11 +52,8 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
         start = matrix + np.int64(min(output, last)) * row_bytes
         before = np.int32(start & 15)
         own_slot = shared + ((thread // copiers) * pitch + 16 * part)
-        copied, copier = thread // copiers_per_row, thread % copiers_per_row
-        row_codes = global_address(codes) + np.int64(row) * n_groups * 32
-        row_scales = global_address(scales) + np.int64(row) * n_groups * 4
-        row_sums = global_address(sums) + np.int64(row) * n_groups * 4
-        copied_groups = np.int32(n_groups if copied < count else 0)
+        copied, copier = thread // copiers_per_row, np.int32(thread % copiers_per_row)
+        first_group, copied_groups = np.int32(row * n_groups), np.int32(n_groups if copied < count else 0)
         n_stages = np.int32((n_groups + 8 * units - 1) // (8 * units))
         left, coming = np.int32(n_tiles * n_stages), np.int32(0)
         for stage in range(stages - 1):
@@ -64,7 +61,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                 piece = np.int32((before + stage * stage_bytes) & -16) + 16 * part
                 fetch_weights(own_slot + stage * slot_bytes, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
                 if not early:
-                    fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), copied_groups)
+                    fetch_rows(shared + stage * slot_bytes, copied, copier, first_group, codes, scales, sums, np.int32(stage), copied_groups)
                 left, coming = np.int32(left - 1), np.int32(coming + 1)
             commit()
         if early:
@@ -72,12 +69,12 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
             wait_before()
             for stage in range(stages - 1):
                 if stage < n_stages:
-                    fetch_rows(shared + stage * slot_bytes, copied, copier, row_codes, row_scales, row_sums, np.int32(stage), copied_groups)
+                    fetch_rows(shared + stage * slot_bytes, copied, copier, first_group, codes, scales, sums, np.int32(stage), copied_groups)
             commit()
             wait_all()
-        lanes = cuda.local.array(n_lanes, np.float32)
+        lanes, same = cuda.local.array(n_lanes, np.float32), lifted(in_warp)
         low_bits = cuda.local.array(n_low, np.int32)
-        slot, ahead = shared + 0, shared + last_slot
+        slot = np.int32(0)
         for number in range(n_tiles):
             for v in range(n_lanes):
                 lanes[v] = ZERO
@@ -94,14 +91,14 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                         coming, output = np.int32(0), np.int32(output + n_outputs)
                         start = matrix + np.int64(min(output, last)) * row_bytes
                         before = np.int32(start & 15)
+                    ahead = np.int32(slot - slot_bytes if slot > 0 else last_slot)
                     piece = np.int32((before + coming * stage_bytes) & -16) + 16 * part
-                    fetch_weights(ahead + (own_slot - shared), weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
-                    fetch_rows(ahead, copied, copier, row_codes, row_scales, row_sums, coming, copied_groups)
+                    fetch_weights(own_slot + ahead, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
+                    fetch_rows(shared + ahead, copied, copier, first_group, codes, scales, sums, coming, copied_groups)
                     left, coming = np.int32(left - 1), np.int32(coming + 1)
                 commit()
-                compute(slot, np.int32(stage), n_groups, count, which, warp, in_warp, low_bits, lanes)
-                slot = slot + slot_bytes if slot < shared + last_slot else shared + 0
-                ahead = ahead + slot_bytes if ahead < shared + last_slot else shared + 0
+                compute(shared + slot, np.int32(stage), n_groups, count, which, warp, in_warp, low_bits, same, lanes)
+                slot = np.int32(slot + slot_bytes if slot < last_slot else 0)
             if not in_turn:
                 cuda.syncthreads()
             finish(shared + meeting_at, lanes, in_warp, warp, which, np.int32(tile_output + per_set * which), n_out, count, first_entry, out)
@@ -127,7 +124,7 @@ def dense_tiles(type_id: int, tile: Tile, target: Target):
     kernel(raw, row_bytes, n_groups, n_out, n_rows, turns, codes, scales, sums, out): a block computes `turns` output tiles in turn.
     """
     product, tiles_of = tile_product(FORMATS[type_id], tile, target, early=True), tiles_from(tile)
-    n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.n_threads // tile.n_rows
+    n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.row_copiers
 
     @kernel(tile.n_threads, tile.min_blocks)
     def run(raw, row_bytes, n_groups, n_out, n_rows, turns, codes, scales, sums, out):
@@ -150,7 +147,7 @@ def joined_tiles(type_id: int, tile: Tile, target: Target):
     the grid is the output tiles of all matrices.
     """
     product = tile_product(FORMATS[type_id], tile, target, early=True)
-    n_outputs, per_row = tile.n_outputs, tile.n_threads // tile.n_rows
+    n_outputs, per_row = tile.n_outputs, tile.row_copiers
 
     @kernel(tile.n_threads, tile.min_blocks)
     def run(
@@ -181,7 +178,7 @@ def expert_tiles(type_id: int, tile: Tile, target: Target):
     codes, scales, sums, out): tile t holds entries tile_first[t] .. of the listed expert tile_listed[t], tile.n_rows at most.
     """
     product, tiles_of = tile_product(FORMATS[type_id], tile, target), tiles_from(tile)
-    n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.n_threads // tile.n_rows
+    n_outputs, n_tile_rows, per_row = tile.n_outputs, tile.n_rows, tile.row_copiers
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 
     @kernel(tile.n_threads, tile.min_blocks)

@@ -10,11 +10,11 @@ import numpy as np
 from numba import cuda
 
 from strata.cuda.addresses import (
-    copier, shared_four_floats, shared_four_words, shared_two_floats, shared_two_words, shared_word, store_shared_float,
+    copier, global_address, shared_four_floats, shared_four_words, shared_two_floats, shared_two_words, shared_word, store_shared_float,
     store_shared_four_floats,
 )
 from strata.cuda.on_cuda import tree8
-from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float
+from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float, shuffle_int
 from strata.cuda.staging import staging_of
 from strata.cuda.tile_words import tile_reader_of
 from strata.cuda.tiles import COLUMNS_AT_ONCE, Layout, Tile
@@ -61,13 +61,19 @@ def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: 
     return copy
 
 
-def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
-    """Build `fetch(slot, own, part, row_codes, row_scales, row_sums, stage, n_groups)`: one row's codes, scales and sums.
+@jit
+def lifted(thread):
+    """Return four times LIFTED, by way of an exchange with oneself: the compiler then keeps the registers instead of filling them again."""
+    return shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread)
 
-    own: the row in the tile; part: this thread's place among those that copy it; the addresses are the row's starts.  Rows with
-    n_groups 0 are not copied.
+
+def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
+    """Build `fetch(slot, own, part, first_group, codes, scales, sums, stage, n_groups)`: one row's codes, scales and sums.
+
+    own: the row in the tile; part: this thread's place among those that copy it; first_group: the row's first in the arrays.  Rows
+    with n_groups 0 are not copied.
     """
-    per_row = tile.n_threads // tile.n_rows
+    per_row = tile.row_copiers
     units = staging_of(form, tile.units).units
     n_pieces, n_staged = 16 * units, EIGHT * units
     codes_at, marks_at, code_pitch, group_marks, uses_sums = layout.codes_at, layout.marks_at, layout.code_pitch, layout.group_marks, form.has_offset
@@ -75,19 +81,20 @@ def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
     copy_marks = copy_series(4, max(1, n_staged // per_row), per_row * group_marks, 4 * per_row, target)
 
     @jit
-    def fetch(slot, own, part, row_codes, row_scales, row_sums, stage, n_groups):
+    def fetch(slot, own, part, first_group, codes, scales, sums, stage, n_groups):
         done = np.int32(stage * n_staged)
+        group = np.int64(np.int32(first_group + done))
         left = np.int32(n_groups - done - part)
         if n_pieces >= per_row or part < n_pieces:
             copy_codes(
-                slot + (codes_at + own * code_pitch + 16 * part), row_codes + (32 * done + 16 * part),
+                slot + (codes_at + own * code_pitch + 16 * part), global_address(codes) + (32 * group + 16 * part),
                 np.int32(32 * (n_groups - done) - 16 * part),
             )
         if n_staged >= per_row or part < n_staged:
             to = slot + (marks_at + part * group_marks + (16 * (own >> 1) + 4 * (own & 1) if uses_sums else 4 * own))
-            copy_marks(to, row_scales + 4 * (done + part), 4 * left)
+            copy_marks(to, global_address(scales) + 4 * (group + part), 4 * left)
             if uses_sums:
-                copy_marks(to + 8, row_sums + 4 * (done + part), 4 * left)
+                copy_marks(to + 8, global_address(sums) + 4 * (group + part), 4 * left)
 
     return fetch
 
@@ -153,28 +160,28 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
         return b0, b1, xa, xb, ZERO, ZERO
 
     @jit
-    def multiply_column(column, codes_at, marks_at, values, words, lanes, first_lane):
+    def multiply_column(column, codes_at, marks_at, values, words, same, lanes, first_lane):
         b0, b1, xa, xb, sa, sb = operands(column, codes_at, marks_at)
         for band in range(bands):
             w, at = 4 * band, first_lane + 4 * (column * bands + band)
-            e0 = e1 = e2 = e3 = LIFTED
+            l0, l1, l2, l3 = e0, e1, e2, e3 = same
             if split_scales:
-                c0, c1, c2, c3 = part(words[w], words[w + 2], b0, LIFTED, LIFTED, LIFTED, LIFTED)
-                e0, e1, e2, e3 = part(words[w + 1], words[w + 3], b1, LIFTED, LIFTED, LIFTED, LIFTED)
+                c0, c1, c2, c3 = part(words[w], words[w + 2], b0, l0, l1, l2, l3)
+                e0, e1, e2, e3 = part(words[w + 1], words[w + 3], b1, l0, l1, l2, l3)
             else:
-                c0, c1, c2, c3 = whole(words[w], words[w + 2], words[w + 1], words[w + 3], b0, b1, LIFTED, LIFTED, LIFTED, LIFTED)
+                c0, c1, c2, c3 = whole(words[w], words[w + 2], words[w + 1], words[w + 3], b0, b1, l0, l1, l2, l3)
             add_row(values, 2 * band, c0, c1, e0, e1, xa, xb, sa, sb, lanes, at)
             add_row(values, 2 * band + 1, c2, c3, e2, e3, xa, xb, sa, sb, lanes, at + 2)
 
     @jit
-    def multiply(rows_at, behind, group, j, codes_at, marks_at, count, values, words, lanes, first_lane):
+    def multiply(rows_at, behind, group, j, codes_at, marks_at, count, values, words, same, lanes, first_lane):
         """rows_at + behind[half]: the blocks of this thread's rows; codes_at, marks_at: this thread's words of column 0, and its two rows' marks."""
         for half in range(n_halves):
             words[2 * half], words[2 * half + 1] = two(NOTHING, rows_at + behind[half], group, j)
         for begin in range(0, columns, at_once):
             if columns == at_once or 8 * begin < count:
                 for beside in range(at_once):
-                    multiply_column(begin + beside, codes_at, marks_at, values, words, lanes, first_lane)
+                    multiply_column(begin + beside, codes_at, marks_at, values, words, same, lanes, first_lane)
 
     return reader.scales, gather, multiply
 
@@ -232,12 +239,14 @@ def lanes_meeting(tile: Tile):
                 cuda.syncthreads()
             for e in range(per_warp):
                 for v in range(0, per_pass, wide):
-                    put(place + ((per_warp * warp + e) * step + 128 * v), lanes, e * per_lane + 4 * begin * bands + v)
+                    if 4 * begin * bands + v < per_lane:
+                        put(place + ((per_warp * warp + e) * step + 128 * v), lanes, e * per_lane + 4 * begin * bands + v)
             cuda.syncthreads()
             for s in range(share):
                 v = np.int32(wide * (warp * share + s))
-                totals = meet(place + 128 * v)
-                for k in range(wide):
-                    store(np.int32(v + k), totals[k], begin, thread, first_output, n_out, count, first_entry, out)
+                if columns % at_once == 0 or 4 * begin * bands + v < per_lane:
+                    totals = meet(place + 128 * v)
+                    for k in range(wide):
+                        store(np.int32(v + k), totals[k], begin, thread, first_output, n_out, count, first_entry, out)
 
     return finish

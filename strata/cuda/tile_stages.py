@@ -15,7 +15,7 @@ from strata.formats.contract import WeightFormat
 
 
 def stage_products(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
-    """Build `compute(slot, stage, n_groups, count, which, warp, in_warp, low_bits, lanes)`.
+    """Build `compute(slot, stage, n_groups, count, which, warp, in_warp, low_bits, same, lanes)`.
 
     slot: address of the stage in shared memory; low_bits: the low four bits of the addresses of this thread's rows, 8 apart, then of the
     one or two rows whose scales it unpacks; lanes: its chains, [lane of the warp][column][band][4].
@@ -31,7 +31,7 @@ def stage_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     own_word, own_marks = 8 if tile_reader_of(form).adjacent else 4, 16 if form.has_offset else 8
 
     @jit
-    def compute(slot, stage, n_groups, count, which, warp, in_warp, low_bits, lanes):
+    def compute(slot, stage, n_groups, count, which, warp, in_warp, low_bits, same, lanes):
         values, words = cuda.local.array(n_values, np.float32), cuda.local.array(n_words, np.int32)
         behind = cuda.local.array(n_halves, np.int32)
         r, j, moved = in_warp >> 2, in_warp & 3, np.int32(stage * stage_bytes)
@@ -53,7 +53,7 @@ def stage_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
                     multiply(
                         rows_at + ((lane // groups_per_block) * block_bytes + unit * unit_bytes), behind, lane % groups_per_block, j,
                         slot + (codes_at + r * code_pitch + own_word * j + 32 * lane + 256 * unit),
-                        slot + (marks_at + own_marks * j + group_marks * (8 * unit + lane)), count, values, words, lanes, e * per_lane,
+                        slot + (marks_at + own_marks * j + group_marks * (8 * unit + lane)), count, values, words, same, lanes, e * per_lane,
                     )
 
     return compute

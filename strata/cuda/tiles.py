@@ -51,6 +51,11 @@ class Tile:
         return max(1, self.bands // 2)
 
     @property
+    def row_copiers(self) -> int:
+        """Threads that copy one activation row: a power of two."""
+        return self.n_threads >> (self.n_rows - 1).bit_length()
+
+    @property
     def copiers(self) -> int:
         """Threads that copy one weight row."""
         return self.n_threads // self.n_outputs
@@ -74,12 +79,12 @@ class Tile:
 
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
-CHUNK = Tile(bands=2, columns=8, sets=2, units=1, stages=3, min_blocks=1, side_by_side=8, turns=4)
+CHUNK = Tile(bands=2, columns=8, sets=2, units=2, stages=2, min_blocks=1, side_by_side=8, turns=4)
 """For prompt chunks, from compute capability 9.0 on: sixteen warps of 128 registers."""
 MIDDLE = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
 """For prompt chunks on cards from 8.0 to 8.9, with less shared memory."""
-EXPERTS = Tile(bands=2, columns=8, sets=2, units=1, stages=3, min_blocks=1, side_by_side=2, turns=8)
-"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two."""
+EXPERTS = Tile(bands=2, columns=6, sets=2, units=1, stages=3, min_blocks=1, side_by_side=6, turns=8)
+"""For listed experts of prompt chunks, which have some forty rows."""
 FEW_EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
 """For the same on cards from 8.0 to 8.9."""
 SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
@@ -94,7 +99,7 @@ def chunk_tile(target: Target) -> Tile:
 
 
 def experts_tile(target: Target) -> Tile:
-    """Return the tiling of a chunk's listed experts on a card; its number of rows is that of EXPERTS."""
+    """Return the tiling of a chunk's listed experts on a card; it has no fewer rows than EXPERTS."""
     if target.dependent_launch:
         return EXPERTS
     return FEW_EXPERTS if target.async_copies else SNUG

@@ -62,6 +62,21 @@ def store_shared_float(typing_context, at, value):
 
 
 @intrinsic
+def store_shared_four_floats(typing_context, at, first, second, third, fourth):
+    """Write four float32 to a shared address that is a multiple of 16."""
+
+    def emit(context, builder, signature, arguments):
+        kind = ir.VectorType(FLOAT, 4)
+        vector = ir.Constant(kind, ir.Undefined)
+        for i in range(4):
+            vector = builder.insert_element(vector, arguments[1 + i], ir.Constant(WORD, i))
+        builder.store(vector, builder.inttoptr(arguments[0], kind.as_pointer(SHARED)), align=16)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, *(types.float32,) * 4), emit
+
+
+@intrinsic
 def load_pair_words(typing_context, raw, at):
     def emit(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[1], SHORT.as_pointer(SHARED))

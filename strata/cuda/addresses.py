@@ -9,7 +9,7 @@ object that checks its bounds and alignment.
     SHARED_SEAM, SHARED_ALIGNED_SEAM     seams for `formats`: load_u8/u16/u32(ignored, address)
     shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats, shared_four_floats -> float32s
     store_global_float(address, value)
-    store_shared_float(address, float32)
+    store_shared_float(address, float32); store_shared_four_floats(address, four float32)
     copier(n_bytes, to_offset, from_offset, target, once) -> copy(shared address, global address)
 
 Does not know: what lies there.
@@ -29,6 +29,7 @@ shared_address, global_address = machine.shared_address, machine.global_address
 shared_word, shared_two_words, shared_four_words = machine.shared_word, machine.shared_two_words, machine.shared_four_words
 shared_two_floats, shared_four_floats = machine.shared_two_floats, machine.shared_four_floats
 shared_half_word, store_global_float, store_shared_float = machine.shared_half_word, machine.store_global_float, machine.store_shared_float
+store_shared_four_floats = machine.store_shared_four_floats
 
 
 def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target, once: bool = False):

@@ -16,13 +16,19 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
 from strata.cuda.shapes import shared_room
+from strata.cuda.staging import staging_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
 from strata.cuda.tiles import EXPERTS, WINDOW, Tile, chunk_tile, experts_tile, layout_of
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
+from strata.numerics.orders import EIGHT
 
 WINDOW_ROWS = 8
+LEAST_ROWS = EXPERTS.n_rows
+"""Rows of the smallest tile of listed experts."""
+BLOCKS_PER_UNIT = 5
+"""Blocks of a tiled product that a multiprocessor should have before blocks take several output tiles in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class Lists:
     """Entries grouped by expert, in device memory (int32), with the most that the arrays can hold.
 
     n_listed [1], experts [most_experts], starts [most_experts + 1], entry_rows [most_entries]; for tiles n_tiles [1],
-    tile_listed, tile_first [most_tiles of EXPERTS].
+    tile_listed, tile_first [most_tiles].
     """
 
     n_listed: Any
@@ -85,8 +91,8 @@ class Lists:
 
 
 def most_tiles(most_experts: int, most_entries: int) -> int:
-    """Return how many tiles of EXPERTS.n_rows rows the entries of at most most_experts experts can need."""
-    return min(most_experts, most_entries) + most_entries // EXPERTS.n_rows
+    """Return how many tiles of LEAST_ROWS rows the entries of at most most_experts experts can need."""
+    return min(most_experts, most_entries) + most_entries // LEAST_ROWS
 
 
 def make_coded(device: CudaDevice, purpose: str, n_rows: int, n: int) -> Coded:
@@ -151,19 +157,29 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
     return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
 
 
+def turns_of(device: CudaDevice, weights: Packed, tile: Tile, n_row_tiles: int) -> int:
+    """Return how many output tiles a block computes in turn: more where there are blocks enough, and stages enough to copy ahead."""
+    units = staging_of(FORMATS[weights.type_id], tile.units).units
+    if -(-weights.n_groups // (EIGHT * units)) < tile.stages - 1:
+        return 1
+    n_tiles = _blocks(weights, tile, 1) * n_row_tiles
+    return max(1, min(tile.turns, n_tiles // (BLOCKS_PER_UNIT * device.card.multiprocessors)))
+
+
+def _blocks(weights: Packed, tile: Tile, turns: int) -> int:
+    return -(-weights.n_out // (tile.n_outputs * turns))
+
+
 def dense_tiled(
     device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, tile: Tile, programmatic: bool = False
 ) -> Launch:
     """As `dense`, on tensor cores with a given tiling."""
-    grid = (-(-weights.n_out // tile.n_outputs), -(-n_rows // tile.n_rows))
-    shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
-    sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, n_rows)
+    n_row_tiles = -(-n_rows // tile.n_rows)
+    turns = turns_of(device, weights, tile, n_row_tiles)
+    shape = Shape((_blocks(weights, tile, turns), n_row_tiles), tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
+    sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, n_rows, turns)
     kernel = dense_tiles(weights.type_id, tile, device.target)
     return Launch(device, kernel, shape, (weights.raw, *sizes, *activations(weights, x), out), programmatic)
-
-
-def _expert_sizes(weights: Packed) -> tuple:
-    return np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out)
 
 
 def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False) -> Launch:
@@ -179,22 +195,23 @@ def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, pro
     return Launch(device, kernel, shape, (*arguments, *activations(weights, x), out), programmatic)
 
 
-def plan(device: CudaDevice, lists: Lists, programmatic: bool = False) -> Launch:
-    """Cut the listed experts' entries into tiles for `listed_tiled`."""
-    arguments = (np.int32(EXPERTS.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
+def plan(device: CudaDevice, lists: Lists, programmatic: bool = False, tile: Tile | None = None) -> Launch:
+    """Cut the listed experts' entries into tiles for `listed_tiled` with the same tiling, of LEAST_ROWS rows or more."""
+    tile = tile or experts_tile(device.target)
+    arguments = (np.int32(tile.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
 
 
 def listed_tiled(
     device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False, tile: Tile | None = None
 ) -> Launch:
-    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for tiles of EXPERTS.n_rows rows."""
+    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for the same tiling."""
     tile = tile or experts_tile(device.target)
-    grid = (-(-weights.n_out // tile.n_outputs), lists.most_tiles)
-    shape = Shape(grid, tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
+    turns = turns_of(device, weights, tile, -(-lists.most_entries // tile.n_rows))
+    shape = Shape((_blocks(weights, tile, turns), lists.most_tiles), tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
     arguments = (
-        weights.raw, *_expert_sizes(weights), lists.n_tiles, lists.tile_listed, lists.tile_first, lists.experts, lists.starts,
-        lists.entry_rows,
+        weights.raw, np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns), lists.n_tiles,
+        lists.tile_listed, lists.tile_first, lists.experts, lists.starts, lists.entry_rows,
     )
     kernel = expert_tiles(weights.type_id, tile, device.target)
     return Launch(device, kernel, shape, (*arguments, *activations(weights, x), out), programmatic)

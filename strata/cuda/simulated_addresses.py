@@ -88,6 +88,10 @@ def store_shared_float(at, value):
     _from(at, 4, np.float32)[0] = value
 
 
+def store_shared_four_floats(at, first, second, third, fourth):
+    _from(at, 16, np.float32)[:] = first, second, third, fourth
+
+
 def copier(n_bytes, to_offset, from_offset, asynchronous, once):
     def copy(to, source):
         _from(to + to_offset, n_bytes, np.uint32)[:] = _from(source + from_offset, n_bytes, np.uint32)

@@ -1,19 +1,22 @@
 """The inner parts of the tile kernels: copying a stage, one group's products, and the meeting of the lanes.
 
 A group's integer, times its sub-scales where it has two, is exact and below 2^24 (see the formats); so is its product with
-one sub-scale in float32.  In roomy tiles integers become floats without a conversion: a product starts from the bits of 3 * 2^22,
-so that its bits are those of the float 3 * 2^22 + n (|n| < 2^22: 32 products of bytes), and one exact operation takes the constant
-away again, with the sub-scale where there is one.  It costs registers that other tiles do not have.  Does not know: matrices, experts.
+one sub-scale in float32.  Integers become floats without a conversion: a product starts from the bits of 3 * 2^22, so that its bits
+are those of the float 3 * 2^22 + n (|n| < 2^22: 32 products of bytes), and one exact operation takes the constant away again, with
+the sub-scale where there is one.  Does not know: matrices, experts.
 """
 
 import numpy as np
 from numba import cuda
 
-from strata.cuda.addresses import copier, shared_two_floats, shared_two_words, shared_word
+from strata.cuda.addresses import (
+    copier, global_address, shared_four_floats, shared_four_words, shared_two_floats, shared_two_words, shared_word, store_shared_float,
+    store_shared_four_floats,
+)
 from strata.cuda.on_cuda import tree8
-from strata.cuda.readers import reader_of
-from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float
+from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float, shuffle_int
 from strata.cuda.staging import staging_of
+from strata.cuda.tile_words import tile_reader_of
 from strata.cuda.tiles import COLUMNS_AT_ONCE, Layout, Tile
 from strata.errors import DeviceError
 from strata.formats.contract import WeightFormat
@@ -58,47 +61,52 @@ def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: 
     return copy
 
 
-def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
-    """Build `fetch(slot, own, part, row_codes, row_scales, row_sums, stage, n_groups)`: one row's codes, scales and sums.
+@jit
+def lifted(thread):
+    """Return four times LIFTED, by way of an exchange with oneself: the compiler then keeps the registers instead of filling them again."""
+    return shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread)
 
-    own: the row in the tile; part: this thread's place among those that copy it; the addresses are the row's starts.
+
+def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
+    """Build `fetch(slot, own, part, first_group, codes, scales, sums, stage, n_groups)`: one row's codes, scales and sums.
+
+    own: the row in the tile; part: this thread's place among those that copy it; first_group: the row's first in the arrays.  Rows
+    with n_groups 0 are not copied.
     """
-    per_row = tile.n_threads // tile.n_rows
+    per_row = tile.row_copiers
     units = staging_of(form, tile.units).units
-    n_pieces, n_staged, n_rows = 16 * units, EIGHT * units, tile.n_rows
+    n_pieces, n_staged = 16 * units, EIGHT * units
+    codes_at, marks_at, code_pitch, group_marks, uses_sums = layout.codes_at, layout.marks_at, layout.code_pitch, layout.group_marks, form.has_offset
     copy_codes = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, target)
-    copy_marks = copy_series(4, max(1, n_staged // per_row), 4 * per_row * n_rows, 4 * per_row, target)
-    codes_at, scales_at, sums_at, code_pitch = layout.codes_at, layout.scales_at, layout.sums_at, layout.code_pitch
-    uses_sums = form.has_offset or reader_of(form).bias != 0
+    copy_marks = copy_series(4, max(1, n_staged // per_row), per_row * group_marks, 4 * per_row, target)
 
     @jit
-    def fetch(slot, own, part, row_codes, row_scales, row_sums, stage, n_groups):
+    def fetch(slot, own, part, first_group, codes, scales, sums, stage, n_groups):
         done = np.int32(stage * n_staged)
+        group = np.int64(np.int32(first_group + done))
         left = np.int32(n_groups - done - part)
         if n_pieces >= per_row or part < n_pieces:
             copy_codes(
-                slot + (codes_at + own * code_pitch + 16 * part), row_codes + (32 * done + 16 * part),
+                slot + (codes_at + own * code_pitch + 16 * part), global_address(codes) + (32 * group + 16 * part),
                 np.int32(32 * (n_groups - done) - 16 * part),
             )
         if n_staged >= per_row or part < n_staged:
-            to = slot + 4 * (part * n_rows + own)
-            copy_marks(to + scales_at, row_scales + 4 * (done + part), 4 * left)
+            to = slot + (marks_at + part * group_marks + (16 * (own >> 1) + 4 * (own & 1) if uses_sums else 4 * own))
+            copy_marks(to, global_address(scales) + 4 * (group + part), 4 * left)
             if uses_sums:
-                copy_marks(to + sums_at, row_sums + 4 * (done + part), 4 * left)
+                copy_marks(to + 8, global_address(sums) + 4 * (group + part), 4 * left)
 
     return fetch
 
 
 def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
     """Build `unpack(ignored, own_at, group)`, `gather(...)` and `multiply(...)`: scales, their distribution, one group's products."""
-    reader = reader_of(form)
-    word, unpack_scales, bias = reader.word, reader.scales, reader.bias
+    reader = tile_reader_of(form)
+    two, adjacent = reader.two, reader.adjacent
     split_scales, has_offset = form.split_scales, form.has_offset
     whole, part = mma32(target), mma16(target)
     bands, columns, code_pitch, n_halves = tile.bands, tile.columns, layout.code_pitch, 2 * tile.bands
-    uses_sums = has_offset or bias != 0
-    has_scale, lifted = form.block_weights > FINE_BLOCK and not split_scales, tile.roomy
-    start = LIFTED if lifted else NOTHING
+    has_scale = form.block_weights > FINE_BLOCK and not split_scales
     at_once = min(columns, tile.side_by_side)
 
     @jit
@@ -112,7 +120,7 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
                 values[v + 1] = shuffle_float(offset, source)
             if has_scale or split_scales:
                 values[v + 2] = shuffle_float(np.float32(s0), source)
-            if has_scale and lifted:
+            if has_scale:
                 values[v + 3] = mul(MINUS_LIFT, values[v + 2])
             if split_scales:
                 values[v + 3] = shuffle_float(np.float32(s1), source)
@@ -121,12 +129,11 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     def number(values, v, first, second):
         """The group's integer as a float, from the sums of its products; nothing here is ever rounded."""
         if has_scale:
-            return fma(from_bits(first), values[v + 2], values[v + 3]) if lifted else mul(np.float32(first), values[v + 2])
-        a = add(from_bits(first), MINUS_LIFT) if lifted else np.float32(first)
+            return fma(from_bits(first), values[v + 2], values[v + 3])
+        a = add(from_bits(first), MINUS_LIFT)
         if not split_scales:
             return a
-        b = add(from_bits(second), MINUS_LIFT) if lifted else np.float32(second)
-        return fma(b, values[v + 3], mul(a, values[v + 2]))
+        return fma(add(from_bits(second), MINUS_LIFT), values[v + 3], mul(a, values[v + 2]))
 
     @jit
     def add_row(values, half, ca, cb, ea, eb, xa, xb, sa, sb, lanes, at):
@@ -139,70 +146,107 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
         lanes[at], lanes[at + 1] = la, lb
 
     @jit
-    def multiply_column(column, codes_at, scales_at, sums_at, values, words, lanes, first_lane):
-        b0 = np.int32(shared_word(codes_at + 8 * column * code_pitch))
-        b1 = np.int32(shared_word(codes_at + (8 * column * code_pitch + 16)))
-        xa, xb = shared_two_floats(scales_at + 32 * column)
-        ca = cb = start
-        sa = sb = ZERO
-        if uses_sums:
-            ia, ib = shared_two_words(sums_at + 32 * column)
-            if has_offset:
-                sa, sb = np.float32(ia), np.float32(ib)
-            if bias != 0:
-                ca, cb = np.int32(start - bias * ia), np.int32(start - bias * ib)
+    def operands(column, codes_at, marks_at):
+        """This thread's two words of a column's codes, and the scales and sums of its two rows."""
+        if adjacent:
+            b0, b1 = shared_two_words(codes_at + 8 * column * code_pitch)
+        else:
+            b0 = np.int32(shared_word(codes_at + 8 * column * code_pitch))
+            b1 = np.int32(shared_word(codes_at + (8 * column * code_pitch + 16)))
+        if has_offset:
+            ia, ib, na, nb = shared_four_words(marks_at + 64 * column)
+            return b0, b1, from_bits(ia), from_bits(ib), np.float32(na), np.float32(nb)
+        xa, xb = shared_two_floats(marks_at + 32 * column)
+        return b0, b1, xa, xb, ZERO, ZERO
+
+    @jit
+    def multiply_column(column, codes_at, marks_at, values, words, same, lanes, first_lane):
+        b0, b1, xa, xb, sa, sb = operands(column, codes_at, marks_at)
         for band in range(bands):
             w, at = 4 * band, first_lane + 4 * (column * bands + band)
-            e0 = e1 = e2 = e3 = start
+            l0, l1, l2, l3 = e0, e1, e2, e3 = same
             if split_scales:
-                c0, c1, c2, c3 = part(words[w], words[w + 2], b0, start, start, start, start)
-                e0, e1, e2, e3 = part(words[w + 1], words[w + 3], b1, start, start, start, start)
+                c0, c1, c2, c3 = part(words[w], words[w + 2], b0, l0, l1, l2, l3)
+                e0, e1, e2, e3 = part(words[w + 1], words[w + 3], b1, l0, l1, l2, l3)
             else:
-                c0, c1, c2, c3 = whole(words[w], words[w + 2], words[w + 1], words[w + 3], b0, b1, ca, cb, ca, cb)
+                c0, c1, c2, c3 = whole(words[w], words[w + 2], words[w + 1], words[w + 3], b0, b1, l0, l1, l2, l3)
             add_row(values, 2 * band, c0, c1, e0, e1, xa, xb, sa, sb, lanes, at)
             add_row(values, 2 * band + 1, c2, c3, e2, e3, xa, xb, sa, sb, lanes, at + 2)
 
     @jit
-    def multiply(rows_at, behind, group, j, codes_at, scales_at, sums_at, count, values, words, lanes, first_lane):
-        """rows_at + behind[half]: the blocks of this thread's rows; codes_at, scales_at, sums_at: this thread's word of column 0, and its two rows' marks."""
+    def multiply(rows_at, behind, group, j, codes_at, marks_at, count, values, words, same, lanes, first_lane):
+        """rows_at + behind[half]: the blocks of this thread's rows; codes_at, marks_at: this thread's words of column 0, and its two rows' marks."""
         for half in range(n_halves):
-            words[2 * half] = word(NOTHING, rows_at + behind[half], group, j)
-            words[2 * half + 1] = word(NOTHING, rows_at + behind[half], group, j + 4)
+            words[2 * half], words[2 * half + 1] = two(NOTHING, rows_at + behind[half], group, j)
         for begin in range(0, columns, at_once):
             if columns == at_once or 8 * begin < count:
                 for beside in range(at_once):
-                    multiply_column(begin + beside, codes_at, scales_at, sums_at, values, words, lanes, first_lane)
+                    multiply_column(begin + beside, codes_at, marks_at, values, words, same, lanes, first_lane)
 
-    return unpack_scales, gather, multiply
+    return reader.scales, gather, multiply
 
 
 def lanes_meeting(tile: Tile):
-    """Build `finish(...)`: the lanes of a tile meet in the tree, and the sums are stored."""
+    """Build `finish(...)`: the lanes of a tile meet in the tree, and the sums are stored.
+
+    A thread stores `wide` values at once: the four of one tensor-core product where there are enough of them for all warps.
+    `meeting_at`: shared memory that nobody else uses; whoever calls has met the other warps since the last call.
+    """
     bands, columns, n_warps, per_warp = tile.bands, tile.columns, tile.warps_per_set, tile.lanes_per_warp
     at_once = min(columns, COLUMNS_AT_ONCE)
     per_pass, per_lane = 4 * at_once * bands, 4 * columns * bands
-    share = per_pass // n_warps
+    wide = 4 if per_pass // 4 % n_warps == 0 else 1
+    share, step = per_pass // wide // n_warps, 128 * per_pass
 
     @jit
-    def finish(meeting, lanes, thread, warp, which, first_output, n_out, count, first_entry, out):
-        place = which * (EIGHT * per_pass * 32) + thread
+    def put(at, lanes, v):
+        if wide == 4:
+            store_shared_four_floats(at, lanes[v], lanes[v + 1], lanes[v + 2], lanes[v + 3])
+        else:
+            store_shared_float(at, lanes[v])
+
+    @jit
+    def lane_of(at, which):
+        """One lane's values: four, or one four times."""
+        if wide == 4:
+            return shared_four_floats(at + which * step)
+        value = from_bits(np.int32(shared_word(at + which * step)))
+        return value, value, value, value
+
+    @jit
+    def meet(at):
+        """The sums of all lanes."""
+        a, b, c, d = lane_of(at, 0), lane_of(at, 1), lane_of(at, 2), lane_of(at, 3)
+        e, f, g, h = lane_of(at, 4), lane_of(at, 5), lane_of(at, 6), lane_of(at, 7)
+        return (
+            tree8(a[0], b[0], c[0], d[0], e[0], f[0], g[0], h[0]), tree8(a[1], b[1], c[1], d[1], e[1], f[1], g[1], h[1]),
+            tree8(a[2], b[2], c[2], d[2], e[2], f[2], g[2], h[2]), tree8(a[3], b[3], c[3], d[3], e[3], f[3], g[3], h[3]),
+        )
+
+    @jit
+    def store(v, total, begin, thread, first_output, n_out, count, first_entry, out):
+        column, band = begin + v // (4 * bands), (v // 4) % bands
+        row = np.int32(8 * column + 2 * (thread & 3) + (v & 1))
+        n = np.int32(first_output + 16 * band + 8 * ((v >> 1) & 1) + (thread >> 2))
+        if row < count and n < n_out:
+            out[np.int64(first_entry + row) * n_out + n] = total
+
+    @jit
+    def finish(meeting_at, lanes, thread, warp, which, first_output, n_out, count, first_entry, out):
+        place = meeting_at + (which * (EIGHT * step) + 4 * wide * thread)
         for begin in range(0, columns, at_once):
-            cuda.syncthreads()
+            if begin:
+                cuda.syncthreads()
             for e in range(per_warp):
-                for v in range(per_pass):
-                    meeting[place + ((per_warp * warp + e) * per_pass + v) * 32] = lanes[e * per_lane + 4 * begin * bands + v]
+                for v in range(0, per_pass, wide):
+                    if 4 * begin * bands + v < per_lane:
+                        put(place + ((per_warp * warp + e) * step + 128 * v), lanes, e * per_lane + 4 * begin * bands + v)
             cuda.syncthreads()
             for s in range(share):
-                v = np.int32(warp * share + s)
-                at, step = place + v * 32, per_pass * 32
-                total = tree8(
-                    meeting[at], meeting[at + step], meeting[at + 2 * step], meeting[at + 3 * step],
-                    meeting[at + 4 * step], meeting[at + 5 * step], meeting[at + 6 * step], meeting[at + 7 * step],
-                )
-                column, band = begin + v // (4 * bands), (v // 4) % bands
-                row = np.int32(8 * column + 2 * (thread & 3) + (v & 1))
-                n = np.int32(first_output + 16 * band + 8 * ((v >> 1) & 1) + (thread >> 2))
-                if row < count and n < n_out:
-                    out[np.int64(first_entry + row) * n_out + n] = total
+                v = np.int32(wide * (warp * share + s))
+                if columns % at_once == 0 or 4 * begin * bands + v < per_lane:
+                    totals = meet(place + 128 * v)
+                    for k in range(wide):
+                        store(np.int32(v + k), totals[k], begin, thread, first_output, n_out, count, first_entry, out)
 
     return finish

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from strata.cuda.seam import Target
 from strata.cuda.staging import staging_of
+from strata.cuda.tile_words import tile_reader_of
 from strata.formats.table import FORMATS
 from strata.numerics.orders import EIGHT
 
-CODE_PAD = 16
+CODE_PADS = (16, 32)
+"""Bytes between rows of codes in shared memory, read word by word or two words at once: eight (four) rows' words lie in different banks."""
 COLUMNS_AT_ONCE = 4
 """Columns of eight rows whose lanes meet in shared memory at once."""
 
@@ -24,9 +26,10 @@ class Tile:
     """A tiling: `sets` of warps, each with 16 * `bands` output rows, times 8 * `columns` activation rows.
 
     A set has eight warps with one lane each, where `bands` is 2 or 4, or four with two lanes (`bands` 1): a warp's 32 threads
-    unpack the scales of 32 (row, lane) pairs, or of 64.  `units` of 256 weights per stage (0: the format's own number), `stages` in
-    flight, `min_blocks` a multiprocessor should hold; with one, a thread has 255 registers.  `side_by_side` columns are computed
-without a branch between them: reads and products of one run while the floats of another are computed.
+    unpack the scales of 32 (row, lane) pairs, or of 64.  Sets share the activation rows.  `units` of 256 weights per stage (0: the
+    format's own number), `stages` in flight, `min_blocks` a multiprocessor should hold.  `side_by_side` columns are computed without
+    a branch between them: reads and products of one run while the floats of another are computed.  A block computes up to `turns`
+    output tiles, one after the other; with more than one the lanes meet behind the stages, which are being filled for the next tile.
     """
 
     bands: int
@@ -36,11 +39,7 @@ without a branch between them: reads and products of one run while the floats of
     stages: int
     min_blocks: int
     side_by_side: int = 1
-
-    @property
-    def roomy(self) -> bool:
-        """Whether a thread has registers to spare."""
-        return self.min_blocks == 1
+    turns: int = 1
 
     @property
     def lanes_per_warp(self) -> int:
@@ -50,6 +49,11 @@ without a branch between them: reads and products of one run while the floats of
     def rows_per_thread(self) -> int:
         """Output rows of which a thread unpacks the scales."""
         return max(1, self.bands // 2)
+
+    @property
+    def row_copiers(self) -> int:
+        """Threads that copy one activation row: a power of two."""
+        return self.n_threads >> (self.n_rows - 1).bit_length()
 
     @property
     def copiers(self) -> int:
@@ -75,13 +79,14 @@ without a branch between them: reads and products of one run while the floats of
 
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
-CHUNK = Tile(bands=4, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=2)
-"""For prompt chunks, from compute capability 9.0 on."""
+CHUNK = Tile(bands=2, columns=8, sets=2, units=2, stages=2, min_blocks=1, side_by_side=8, turns=4)
+"""For prompt chunks, from compute capability 9.0 on: sixteen warps of 128 registers."""
 MIDDLE = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
-"""For prompt chunks on cards from 8.0 to 8.9, where CHUNK would spill."""
-EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
-"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out two by two.  Their rows
-are short, so that a second block should compute while one begins or ends."""
+"""For prompt chunks on cards from 8.0 to 8.9, with less shared memory."""
+EXPERTS = Tile(bands=2, columns=6, sets=2, units=1, stages=3, min_blocks=1, side_by_side=6, turns=8)
+"""For listed experts of prompt chunks, which have some forty rows."""
+FEW_EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
+"""For the same on cards from 8.0 to 8.9."""
 SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
 """For both on cards before compute capability 8.0, with less shared memory."""
 
@@ -94,30 +99,40 @@ def chunk_tile(target: Target) -> Tile:
 
 
 def experts_tile(target: Target) -> Tile:
-    """Return the tiling of a chunk's listed experts on a card; its number of rows is that of EXPERTS."""
-    return EXPERTS if target.async_copies else SNUG
+    """Return the tiling of a chunk's listed experts on a card; it has no fewer rows than EXPERTS."""
+    if target.dependent_launch:
+        return EXPERTS
+    return FEW_EXPERTS if target.async_copies else SNUG
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Byte offsets inside a stage of shared memory, and the sizes of a stage and of a block's whole dynamic memory."""
+    """Byte offsets inside a stage of shared memory, and the sizes of a stage and of a block's whole dynamic memory.
+
+    A group's marks are `group_marks` bytes: scales [row], or, where sums of codes are used, [pair of rows] of two scales and two sums.
+    The lanes meet at `meeting_at`.
+    """
 
     pitch: int
     codes_at: int
     code_pitch: int
-    scales_at: int
-    sums_at: int
+    marks_at: int
+    group_marks: int
     stage_bytes: int
+    meeting_at: int
     shared_bytes: int
 
 
 def layout_of(type_id: int, tile: Tile) -> Layout:
-    """Return how a tile's stages lie in shared memory: weight rows, code rows, then scales and sums [group][row]."""
-    staging = staging_of(FORMATS[type_id], tile.units)
-    code_pitch = 256 * staging.units + CODE_PAD
+    """Return how a tile's stages lie in shared memory: weight rows, code rows, then marks [group]."""
+    form = FORMATS[type_id]
+    staging = staging_of(form, tile.units)
+    code_pitch = 256 * staging.units + CODE_PADS[tile_reader_of(form).adjacent]
     codes_at = tile.n_outputs * staging.pitch
-    scales_at = codes_at + tile.n_rows * code_pitch
-    sums_at = scales_at + 4 * EIGHT * staging.units * tile.n_rows
-    stage_bytes = sums_at + 4 * EIGHT * staging.units * tile.n_rows
+    marks_at = codes_at + tile.n_rows * code_pitch
+    group_marks = (8 if form.has_offset else 4) * tile.n_rows
+    stage_bytes = marks_at + EIGHT * staging.units * group_marks
     lanes_bytes = 4 * EIGHT * 32 * tile.sets * min(tile.columns, COLUMNS_AT_ONCE) * tile.bands * 4
-    return Layout(staging.pitch, codes_at, code_pitch, scales_at, sums_at, stage_bytes, max(tile.stages * stage_bytes, lanes_bytes))
+    all_stages = tile.stages * stage_bytes
+    meeting_at, shared_bytes = (all_stages, all_stages + lanes_bytes) if tile.turns > 1 else (0, max(all_stages, lanes_bytes))
+    return Layout(staging.pitch, codes_at, code_pitch, marks_at, group_marks, stage_bytes, meeting_at, shared_bytes)

@@ -18,13 +18,12 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda import tiled_attention
+from strata.cuda import merging, tiled_attention
 from strata.cuda.attention_parts import SPLIT, ZERO, AttentionShape, key_scores, merge_factors, output_gate, softmax, value_sums
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of
 from strata.cuda.heads import AttentionCells
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.merging import merge_kernel
 from strata.cuda.on_cuda import tree8
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
@@ -227,8 +226,8 @@ def launch_attention(
         place = Shape((shape.n_kv * n_splits, window.n_rows), shape.n_threads, shape.shared_bytes)
     split = Launch(device, run, place, arguments, programmatic)
     arguments = (*triples, window.positions, n_ids, np.int32(n_splits), *results)
-    grid = (shape.n_q, window.n_rows)
-    return split, Launch(device, merge_kernel(shape, device.target), Shape(grid, shape.size), arguments, programmatic)
+    place = Shape((merging.grid_of(shape), window.n_rows), 32 * merging.WARPS)
+    return split, Launch(device, merging.merge_kernel(shape, device.target), place, arguments, programmatic)
 
 
 def _row_by_row(device: CudaDevice, shape: AttentionShape, asked: tuple, results: tuple, n_rows: int, programmatic: bool) -> tuple[Launch, ...]:

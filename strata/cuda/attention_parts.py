@@ -213,17 +213,32 @@ def merge_factors(top, total, old_top, old_total):
     return highest, fma(total, new, mul(old_total, old)), old, new
 
 
-def output_gate(shape: AttentionShape, target: Target):
-    """Build `finish(...)`: value / sum, the output gate, and the codes of a warp's 32 neighbouring dimensions."""
+def gated_output(shape: AttentionShape, target: Target):
+    """Build `gate_of(projected, row, head, dim)`, the output gate, and `finish(...)`: value / sum, gated, and a warp's 32 codes."""
     size, n_q, code_group = shape.size, shape.n_q, group_coder(target)
 
     @jit
-    def finish(value, total, row, head, dim, projected, out, gated, codes, turned, scales, sums):
+    def gate_of(projected, row, head, dim):
+        return sigmoid(projected[2 * (np.int64(row) * n_q + head) * size + size + dim])
+
+    @jit
+    def finish(value, total, gate, row, head, dim, out, gated, codes, turned, scales, sums):
         at = (np.int64(row) * n_q + head) * size + dim
         result = div(value, total)
         out[at] = result
-        result = mul(result, sigmoid(projected[2 * at - dim + size]))
+        result = mul(result, gate)
         gated[at] = result
         code_group(result, dim & 31, at >> 5, codes, turned, scales, sums)
+
+    return gate_of, finish
+
+
+def output_gate(shape: AttentionShape, target: Target):
+    """Build `finish(...)`: value / sum, the output gate, and the codes of a warp's 32 neighbouring dimensions."""
+    gate_of, finish_gated = gated_output(shape, target)
+
+    @jit
+    def finish(value, total, row, head, dim, projected, out, gated, codes, turned, scales, sums):
+        finish_gated(value, total, gate_of(projected, row, head, dim), row, head, dim, out, gated, codes, turned, scales, sums)
 
     return finish

@@ -226,7 +226,7 @@ def launch_attention(
         place = Shape((shape.n_kv * n_splits, window.n_rows), shape.n_threads, shape.shared_bytes)
     split = Launch(device, run, place, arguments, programmatic)
     arguments = (*triples, window.positions, n_ids, np.int32(n_splits), *results)
-    place = Shape((merging.grid_of(shape), window.n_rows), 32 * merging.WARPS)
+    place = Shape((merging.grid_of(shape), window.n_rows), 32 * merging.WARPS, merging.SHARED_BYTES)
     return split, Launch(device, merging.merge_kernel(shape, device.target), place, arguments, programmatic)
 
 

@@ -214,12 +214,8 @@ def merge_factors(top, total, old_top, old_total):
 
 
 def gated_output(shape: AttentionShape, target: Target):
-    """Build `gate_of(projected, row, head, dim)`, the output gate, and `finish(...)`: value / sum, gated, and a warp's 32 codes."""
+    """Build `finish(...)`: value / sum, times the gate, and the codes of a warp's 32 neighbouring dimensions."""
     size, n_q, code_group = shape.size, shape.n_q, group_coder(target)
-
-    @jit
-    def gate_of(projected, row, head, dim):
-        return sigmoid(projected[2 * (np.int64(row) * n_q + head) * size + size + dim])
 
     @jit
     def finish(value, total, gate, row, head, dim, out, gated, codes, turned, scales, sums):
@@ -230,15 +226,16 @@ def gated_output(shape: AttentionShape, target: Target):
         gated[at] = result
         code_group(result, dim & 31, at >> 5, codes, turned, scales, sums)
 
-    return gate_of, finish
+    return finish
 
 
 def output_gate(shape: AttentionShape, target: Target):
-    """Build `finish(...)`: value / sum, the output gate, and the codes of a warp's 32 neighbouring dimensions."""
-    gate_of, finish_gated = gated_output(shape, target)
+    """Build `finish(...)` as `gated_output` does, with the gate made of its logit."""
+    size, n_q, finish_gated = shape.size, shape.n_q, gated_output(shape, target)
 
     @jit
     def finish(value, total, row, head, dim, projected, out, gated, codes, turned, scales, sums):
-        finish_gated(value, total, gate_of(projected, row, head, dim), row, head, dim, out, gated, codes, turned, scales, sums)
+        gate = sigmoid(projected[(2 * (np.int64(row) * n_q + head) + 1) * size + dim])
+        finish_gated(value, total, gate, row, head, dim, out, gated, codes, turned, scales, sums)
 
     return finish

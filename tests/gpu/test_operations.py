@@ -119,6 +119,14 @@ def test_attention_of_a_chunk_that_grows_out_of_its_selection_has_the_bits_of_th
         checks_attention.check_attention(card, control, SMALL, kv, window_of((0, width - 21, 45)), width + 40, 6)
 
 
+@BOTH
+def test_the_merge_has_the_bits_of_the_host_at_every_number_of_splits(config, card, control):
+    checks_attention.check_merge(card, control, config, [1, 64, 65, 32 * 64, 32 * 64 + 1, 33 * 64, 64 * 64, 7], 64 * 64, 1)
+    checks_attention.check_merge(card, control, config, [64 * 64 + 1, 64, 130 * 64, 128 * 64], 131 * 64, 2)
+    for n_splits in range(1, 36):
+        checks_attention.check_merge(card, control, config, [64 * n_splits], 64 * n_splits, 3 + n_splits)
+
+
 def test_attention_over_more_splits_than_a_merge_reads_ahead_has_the_bits_of_the_host(card, control):
     checks_attention.check_attention(card, control, SMALL, "f16", single_rows(2, (64 * 66, 64 * 64 - 1)), 64 * 67, 7)
 

@@ -79,6 +79,17 @@ def test_selected_cells_are_those_of_the_host_at_every_row_count(config, ties, c
         checks_attention.check_selection(card, control, config, single_rows(n_rows, positions), n_cells, ties)
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_selected_cells_are_those_of_the_host_in_every_cut(ties, card, control):
+    from strata.cuda.narrow_selection import CUTS
+
+    for number, (n_threads, n_keys) in enumerate(CUTS):
+        n_cells = n_threads * n_keys * SMALL.indexer_block
+        lengths = [n_cells, n_cells - 1, n_cells - 3, max(n_cells // 2 + 1, SMALL.selection_width), SMALL.selection_width + 1 + number]
+        positions = [min(length, n_cells) - 1 for length in lengths]
+        checks_attention.check_selection(card, control, SMALL, single_rows(len(positions), positions), n_cells, ties)
+
+
 def test_cells_of_a_long_context_are_those_of_the_host(card, control):
     checks_attention.check_selection(card, control, REAL, single_rows(2, (65_001, 131_071)), 131_072, ties=False)
     checks_attention.check_selection(card, control, REAL, single_rows(1, (131_069,)), 131_072, ties=True)

@@ -29,7 +29,7 @@ from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.tiled_attention import tile_check
-from strata.cuda.window_attention import StagedShape, staged_kernel, takes
+from strata.cuda.window_attention import StagedShape, heads_of, staged_kernel, takes
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
@@ -217,7 +217,7 @@ def launch_attention(
     )
     if not side_by_side:
         return _row_by_row(device, shape, asked, results, window.n_rows, programmatic)
-    staged = StagedShape(shape.n_q, shape.n_kv, shape.size, kv, dense)
+    staged = StagedShape(shape.n_q, shape.n_kv, shape.size, kv, dense, heads_of(window.n_rows))
     if takes(kv, device.target):
         run, arguments = staged_kernel(staged, device.target), asked
         place = Shape((shape.n_q // staged.group * n_splits, window.n_rows), staged.n_threads, staged.shared_bytes)

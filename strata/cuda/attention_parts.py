@@ -142,29 +142,34 @@ def larger(a, b):
     return b if b > a else a
 
 
+@jit
+def weigh_column(shared, at, pitch, n, lane):
+    """A warp turns n (1 .. 64) scores that lie `pitch` floats apart into exp(score - maximum), in place; return the maximum."""
+    first, second = at + lane * pitch, at + (lane + 32) * pitch
+    a = shared[first if lane < n else at]
+    b = shared[second if lane + 32 < n else at]
+    top = larger(a, b)
+    top = larger(top, exchange_float(top, np.int32(16)))
+    top = larger(top, exchange_float(top, np.int32(8)))
+    top = larger(top, exchange_float(top, np.int32(4)))
+    top = larger(top, exchange_float(top, np.int32(2)))
+    top = larger(top, exchange_float(top, np.int32(1)))
+    if lane < n:
+        shared[first] = exp(sub(a, top))
+    if lane + 32 < n:
+        shared[second] = exp(sub(b, top))
+    return top
+
+
 def softmax(shape: AttentionShape):
     """Build `weigh(...)`: a warp turns a head's scores of a split into exp(score - maximum), in place."""
     n_warps, group, pitch, weights_at, tops_at = shape.n_threads // 32, shape.group, shape.padded_group, shape.weights_at, shape.tops_at
 
     @jit
     def weigh(shared, n, thread):
-        lane = thread & 31
         for h in range(thread >> 5, group, n_warps):
-            own = weights_at + h
-            first, second = own + lane * pitch, own + (lane + 32) * pitch
-            a = shared[first if lane < n else own]
-            b = shared[second if lane + 32 < n else own]
-            top = larger(a, b)
-            top = larger(top, exchange_float(top, np.int32(16)))
-            top = larger(top, exchange_float(top, np.int32(8)))
-            top = larger(top, exchange_float(top, np.int32(4)))
-            top = larger(top, exchange_float(top, np.int32(2)))
-            top = larger(top, exchange_float(top, np.int32(1)))
-            if lane < n:
-                shared[first] = exp(sub(a, top))
-            if lane + 32 < n:
-                shared[second] = exp(sub(b, top))
-            if lane == 0:
+            top = weigh_column(shared, weights_at + h, pitch, n, thread & 31)
+            if thread & 31 == 0:
                 shared[tops_at + h] = top
 
     return weigh

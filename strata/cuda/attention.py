@@ -18,19 +18,18 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda import tiled_attention
+from strata.cuda import merging, tiled_attention
 from strata.cuda.attention_parts import SPLIT, ZERO, AttentionShape, key_scores, merge_factors, output_gate, softmax, value_sums
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of
 from strata.cuda.heads import AttentionCells
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.merging import merge_kernel
 from strata.cuda.on_cuda import tree8
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.tiled_attention import tile_check
-from strata.cuda.window_attention import StagedShape, staged_kernel, takes
+from strata.cuda.window_attention import StagedShape, heads_of, staged_kernel, takes
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
@@ -218,7 +217,7 @@ def launch_attention(
     )
     if not side_by_side:
         return _row_by_row(device, shape, asked, results, window.n_rows, programmatic)
-    staged = StagedShape(shape.n_q, shape.n_kv, shape.size, kv, dense)
+    staged = StagedShape(shape.n_q, shape.n_kv, shape.size, kv, dense, heads_of(window.n_rows))
     if takes(kv, device.target):
         run, arguments = staged_kernel(staged, device.target), asked
         place = Shape((shape.n_q // staged.group * n_splits, window.n_rows), staged.n_threads, staged.shared_bytes)
@@ -227,8 +226,8 @@ def launch_attention(
         place = Shape((shape.n_kv * n_splits, window.n_rows), shape.n_threads, shape.shared_bytes)
     split = Launch(device, run, place, arguments, programmatic)
     arguments = (*triples, window.positions, n_ids, np.int32(n_splits), *results)
-    grid = (shape.n_q, window.n_rows)
-    return split, Launch(device, merge_kernel(shape, device.target), Shape(grid, shape.size), arguments, programmatic)
+    place = Shape((merging.grid_of(shape), window.n_rows), 32 * merging.WARPS, merging.SHARED_BYTES)
+    return split, Launch(device, merging.merge_kernel(shape, device.target), place, arguments, programmatic)
 
 
 def _row_by_row(device: CudaDevice, shape: AttentionShape, asked: tuple, results: tuple, n_rows: int, programmatic: bool) -> tuple[Launch, ...]:

@@ -142,29 +142,34 @@ def larger(a, b):
     return b if b > a else a
 
 
+@jit
+def weigh_column(shared, at, pitch, n, lane):
+    """A warp turns n (1 .. 64) scores that lie `pitch` floats apart into exp(score - maximum), in place; return the maximum."""
+    first, second = at + lane * pitch, at + (lane + 32) * pitch
+    a = shared[first if lane < n else at]
+    b = shared[second if lane + 32 < n else at]
+    top = larger(a, b)
+    top = larger(top, exchange_float(top, np.int32(16)))
+    top = larger(top, exchange_float(top, np.int32(8)))
+    top = larger(top, exchange_float(top, np.int32(4)))
+    top = larger(top, exchange_float(top, np.int32(2)))
+    top = larger(top, exchange_float(top, np.int32(1)))
+    if lane < n:
+        shared[first] = exp(sub(a, top))
+    if lane + 32 < n:
+        shared[second] = exp(sub(b, top))
+    return top
+
+
 def softmax(shape: AttentionShape):
     """Build `weigh(...)`: a warp turns a head's scores of a split into exp(score - maximum), in place."""
     n_warps, group, pitch, weights_at, tops_at = shape.n_threads // 32, shape.group, shape.padded_group, shape.weights_at, shape.tops_at
 
     @jit
     def weigh(shared, n, thread):
-        lane = thread & 31
         for h in range(thread >> 5, group, n_warps):
-            own = weights_at + h
-            first, second = own + lane * pitch, own + (lane + 32) * pitch
-            a = shared[first if lane < n else own]
-            b = shared[second if lane + 32 < n else own]
-            top = larger(a, b)
-            top = larger(top, exchange_float(top, np.int32(16)))
-            top = larger(top, exchange_float(top, np.int32(8)))
-            top = larger(top, exchange_float(top, np.int32(4)))
-            top = larger(top, exchange_float(top, np.int32(2)))
-            top = larger(top, exchange_float(top, np.int32(1)))
-            if lane < n:
-                shared[first] = exp(sub(a, top))
-            if lane + 32 < n:
-                shared[second] = exp(sub(b, top))
-            if lane == 0:
+            top = weigh_column(shared, weights_at + h, pitch, n, thread & 31)
+            if thread & 31 == 0:
                 shared[tops_at + h] = top
 
     return weigh
@@ -213,17 +218,29 @@ def merge_factors(top, total, old_top, old_total):
     return highest, fma(total, new, mul(old_total, old)), old, new
 
 
-def output_gate(shape: AttentionShape, target: Target):
-    """Build `finish(...)`: value / sum, the output gate, and the codes of a warp's 32 neighbouring dimensions."""
+def gated_output(shape: AttentionShape, target: Target):
+    """Build `finish(...)`: value / sum, times the gate, and the codes of a warp's 32 neighbouring dimensions."""
     size, n_q, code_group = shape.size, shape.n_q, group_coder(target)
 
     @jit
-    def finish(value, total, row, head, dim, projected, out, gated, codes, turned, scales, sums):
+    def finish(value, total, gate, row, head, dim, out, gated, codes, turned, scales, sums):
         at = (np.int64(row) * n_q + head) * size + dim
         result = div(value, total)
         out[at] = result
-        result = mul(result, sigmoid(projected[2 * at - dim + size]))
+        result = mul(result, gate)
         gated[at] = result
         code_group(result, dim & 31, at >> 5, codes, turned, scales, sums)
+
+    return finish
+
+
+def output_gate(shape: AttentionShape, target: Target):
+    """Build `finish(...)` as `gated_output` does, with the gate made of its logit."""
+    size, n_q, finish_gated = shape.size, shape.n_q, gated_output(shape, target)
+
+    @jit
+    def finish(value, total, row, head, dim, projected, out, gated, codes, turned, scales, sums):
+        gate = sigmoid(projected[(2 * (np.int64(row) * n_q + head) + 1) * size + dim])
+        finish_gated(value, total, gate, row, head, dim, out, gated, codes, turned, scales, sums)
 
     return finish

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_chunks, float_rows, float_short_rows, float_wide_rows, rows, window_kernels
+from strata.cuda import coding, float_chunks, float_long_rows, float_rows, float_short_rows, float_wide_rows, rows, window_kernels
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
@@ -247,6 +247,11 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         n_blocks = float_wide_rows.blocks_of(n_out) + float_wide_rows.blocks_of(other.n_out)
         shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows))
         kernel = float_wide_rows.wide_rows(type_name, n_rows, device.target)
+        return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out)
+    if float_long_rows.takes(type_name, n_in, n_rows, room):
+        n_blocks = float_long_rows.blocks_of(n_out) + float_long_rows.blocks_of(other.n_out)
+        shape = Shape((n_blocks, 1), float_long_rows.THREADS, float_long_rows.shared_bytes(type_name, n_in, n_rows))
+        kernel = float_long_rows.long_rows(type_name, n_rows, device.target)
         return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out)
     cut = float_rows.shape_of(type_name, n_in, n_rows, room)
     kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)

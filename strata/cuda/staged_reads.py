@@ -12,7 +12,7 @@ import numpy as np
 from strata.cuda.attention_parts import SPLIT
 from strata.cuda.cells import INT8_GROUP
 from strata.cuda.key_reads import cell_reader
-from strata.cuda.seam import half, jit, load_two_words, load_u8, load_u16, load_word, mul
+from strata.cuda.seam import half, jit, load_two_words, load_u16, load_word, mul
 
 FORMATS = ("f16", "int8")
 """Formats whose keys and values of a split fit into shared memory together."""
@@ -26,14 +26,14 @@ class StagedReader:
 
     `keys(shared, round_, cell, eight, part, out, at)`: out[at : at + 4] = values 8 eight + 4 part of a round and the next three;
     `values(shared, cell, dim, out)`: out[:4] = values dim .. dim + 3 of a value vector, dim a multiple of four;
-    `value(shared, cell, dim)`: one of them.
+    `pair(shared, cell, dim)`: two of them, dim even.
     """
 
     rounds: int
     per_round: int
     keys: Callable
     values: Callable
-    value: Callable
+    pair: Callable
 
 
 def _halves(row_bytes, turn, values_byte):
@@ -56,10 +56,11 @@ def _halves(row_bytes, turn, values_byte):
         four(shared, values_byte + cell * row_bytes + 2 * dim, out, 0)
 
     @jit
-    def value(shared, cell, dim):
-        return half(load_u16(shared, np.int64(values_byte + cell * row_bytes + 2 * dim)))
+    def pair(shared, cell, dim):
+        both = np.uint32(load_word(shared, np.int64(values_byte + cell * row_bytes + 2 * dim)))
+        return half(both & LOW_HALF), half(both >> np.uint32(16))
 
-    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, value)
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, pair)
 
 
 def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
@@ -86,11 +87,11 @@ def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
         four(shared, values_byte + cell * row_bytes + dim, scale_of(shared, 1, cell, dim), out, 0)
 
     @jit
-    def value(shared, cell, dim):
-        code = load_u8(shared, np.int64(values_byte + cell * row_bytes + dim))
-        return mul(np.float32(np.int8(code)), scale_of(shared, 1, cell, dim))
+    def pair(shared, cell, dim):
+        both, factor = load_u16(shared, np.int64(values_byte + cell * row_bytes + dim)), scale_of(shared, 1, cell, dim)
+        return mul(np.float32(np.int8(both)), factor), mul(np.float32(np.int8(both >> BYTE)), factor)
 
-    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, value)
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, pair)
 
 
 @jit

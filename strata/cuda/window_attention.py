@@ -2,9 +2,9 @@
 
 The orders of host/attention.py, with the triples of attention.py, which merging.py merges.  A thread block has one row, one split
 and a part of a K/V head's query heads, so that one row's splits fill a card.  Keys and values of the split come by asynchronous
-copies into shared memory, the values while scores are made.  Two neighbouring threads make a cell's scores for a few heads, each
-with four lanes of every dot product; a thread makes a dimension of all heads' value sums; each warp sums one head's weights in the
-same loop.  Does not know: which cells, the merge.
+copies into shared memory, the values while scores are made.  Two neighbouring threads make a cell's scores for a team's heads, each
+with four lanes of every dot product; in value sums a thread has two dimensions of its team's heads.  One warp more sums the weights
+meanwhile, a head a thread.  Does not know: which cells, the merge.
 """
 
 from dataclasses import dataclass
@@ -14,18 +14,30 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.attention_parts import SPLIT, ZERO, softmax
+from strata.cuda.attention_parts import SPLIT, ZERO, weigh_column
 from strata.cuda.cells import INT8_GROUP
 from strata.cuda.key_reads import cell_reader
 from strata.cuda.seam import (
-    Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_u16, mul,
+    Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_two_floats, load_u16, mul,
     wait_for_dependency,
 )
 from strata.cuda.staged_reads import FORMATS, no_more, staged_reader
 
-MOST_HEADS = 6
-"""Query heads of a thread block, at most: more would share a key, fewer make more blocks."""
-CELLS_AT_ONCE = 8
+FEW_HEADS, MANY_HEADS = 6, 12
+"""Query heads of a thread block, at most: fewer make more blocks, more share a split's keys and values."""
+MANY_ROWS = 4
+"""Windows of this many rows have blocks enough for MANY_HEADS."""
+CELLS_AT_ONCE = 4
+WARP = 32
+MOST_THREADS = 900
+"""Threads of a multiprocessor: three blocks of FEW_HEADS, one of MANY_HEADS."""
+TEAM = 2 * SPLIT
+"""Threads of a team, which has a few heads of the block: two a cell, or one for every two dimensions."""
+
+
+def heads_of(n_rows: int) -> int:
+    """Return the most heads of a block for a number of rows."""
+    return FEW_HEADS if n_rows < MANY_ROWS else MANY_HEADS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +49,36 @@ class StagedShape:
     size: int
     kv: str
     dense: bool
+    most_heads: int = FEW_HEADS
 
     @property
     def group(self) -> int:
         """Query heads of a thread block."""
         of_key = self.n_q // self.n_kv
-        return next(n for n in range(min(MOST_HEADS, of_key), 0, -1) if of_key % n == 0)
+        return next(n for n in range(min(self.most_heads, of_key), 0, -1) if of_key % n == 0)
 
     @property
     def heads_per_thread(self) -> int:
         return next(n for n in (3, 2, 1) if self.group % n == 0)
 
     @property
-    def n_threads(self) -> int:
-        """Two threads per cell and team of heads."""
-        return 2 * SPLIT * (self.group // self.heads_per_thread)
+    def n_teams(self) -> int:
+        return self.group // self.heads_per_thread
 
     @property
-    def padded_group(self) -> int:
-        """Floats per cell of the softmax weights: whole vectors of four."""
-        return (self.group + 3) // 4 * 4
+    def n_threads(self) -> int:
+        """The teams, and the warp that sums weights."""
+        return TEAM * self.n_teams + WARP
+
+    @property
+    def team_pitch(self) -> int:
+        """Floats per cell and team of the softmax weights: one load."""
+        return 4 if self.heads_per_thread == 3 else self.heads_per_thread
+
+    @property
+    def pitch(self) -> int:
+        """Floats per cell of the softmax weights."""
+        return self.n_teams * self.team_pitch
 
     @property
     def row_floats(self) -> int:
@@ -87,7 +109,7 @@ class StagedShape:
 
     @property
     def tops_at(self) -> int:
-        return self.weights_at + SPLIT * self.padded_group
+        return self.weights_at + SPLIT * self.pitch
 
     @property
     def ids_at(self) -> int:
@@ -162,15 +184,16 @@ def _steps(shape: StagedShape, read, eight: int):
 
 def _scores(shape: StagedShape, read):
     """Build `scores(...)`: a cell's scores for some heads, by two neighbouring threads."""
-    size, heads, pitch, queries_at, weights_at = shape.size, shape.heads_per_thread, shape.padded_group, shape.queries_at, shape.weights_at
+    size, heads, pitch, queries_at, weights_at = shape.size, shape.heads_per_thread, shape.pitch, shape.queries_at, shape.weights_at
+    team_pitch = shape.team_pitch
     step, rounds, round_bytes = _steps(shape, read, 0), read.rounds, 32 * read.per_round
 
     @jit
     def scores(shared, n, scale, thread, values, sums):
-        part, cell, first_head = thread & 1, (thread >> 1) & (SPLIT - 1), (thread >> 7) * heads
+        part, cell, team = thread & 1, (thread >> 1) & (SPLIT - 1), thread // TEAM
         for s in range(4 * heads):
             sums[s] = ZERO
-        at = 4 * (queries_at + first_head * size) + 16 * part
+        at = 4 * (queries_at + team * heads * size) + 16 * part
         for r in range(rounds):
             step(shared, r, cell, part, at + r * round_bytes, values, sums)
         for s in range(4 * heads):
@@ -179,43 +202,67 @@ def _scores(shape: StagedShape, read):
             for h in range(heads):
                 s = 4 * h
                 dot = add(add(sums[s], sums[s + 2]), add(sums[s + 1], sums[s + 3]))
-                shared[weights_at + cell * pitch + first_head + h] = mul(dot, scale)
+                shared[weights_at + cell * pitch + team * team_pitch + h] = mul(dot, scale)
 
     return scores
 
 
-def _value_sums(shape: StagedShape, value):
-    """Build `accumulate(shared, n, dim, head, sums) -> total`: a dimension's value sums of all heads, and one head's weight sum."""
-    group, pitch, weights_at = shape.group, shape.padded_group, shape.weights_at
+def _softmax(shape: StagedShape):
+    """Build `weigh(shared, n, thread)`: a warp turns a head's scores into exp(score - maximum); `total_of(shared, n, head)`: their sum."""
+    n_warps, group, heads, pitch, team_pitch = shape.n_threads // WARP, shape.group, shape.heads_per_thread, shape.pitch, shape.team_pitch
+    weights_at, tops_at = shape.weights_at, shape.tops_at
 
     @jit
-    def add_cell(shared, cell, dim, sums):
-        v = value(shared, cell, dim)
-        for quad in range(pitch // 4):
-            e0, e1, e2, e3 = load_four_floats(shared, np.int64(4 * (weights_at + cell * pitch + 4 * quad)))
-            h = 4 * quad
-            sums[h] = fma(e0, v, sums[h])
-            if 4 * quad + 1 < group:
-                sums[h + 1] = fma(e1, v, sums[h + 1])
-            if 4 * quad + 2 < group:
-                sums[h + 2] = fma(e2, v, sums[h + 2])
-            if 4 * quad + 3 < group:
-                sums[h + 3] = fma(e3, v, sums[h + 3])
+    def weigh(shared, n, thread):
+        for h in range(thread // WARP, group, n_warps):
+            top = weigh_column(shared, weights_at + h // heads * team_pitch + h % heads, pitch, n, thread & 31)
+            if thread & 31 == 0:
+                shared[tops_at + h] = top
 
     @jit
-    def accumulate(shared, n, dim, head, sums):
-        total = ZERO
-        for h in range(group):
-            sums[h] = ZERO
+    def total_of(shared, n, head):
+        at, total = weights_at + head // heads * team_pitch + head % heads, ZERO
+        for cell in range(n):
+            total = add(total, shared[at + cell * pitch])
+        return total
+
+    return weigh, total_of
+
+
+def _value_sums(shape: StagedShape, pair):
+    """Build `accumulate(shared, n, dim, team, sums)`: sums[2 h + d] of dimension dim + d and head h of the team."""
+    heads, pitch, team_pitch, weights_at = shape.heads_per_thread, shape.pitch, shape.team_pitch, shape.weights_at
+
+    @jit
+    def weights_of(shared, at):
+        if team_pitch == 4:
+            e0, e1, e2, _ = load_four_floats(shared, np.int64(4 * at))
+            return e0, e1, e2
+        if team_pitch == 2:
+            e0, e1 = load_two_floats(shared, np.int64(4 * at))
+            return e0, e1, ZERO
+        return shared[at], ZERO, ZERO
+
+    @jit
+    def add_cell(shared, cell, dim, team, sums):
+        v0, v1 = pair(shared, cell, dim)
+        e0, e1, e2 = weights_of(shared, weights_at + cell * pitch + team * team_pitch)
+        sums[0], sums[1] = fma(e0, v0, sums[0]), fma(e0, v1, sums[1])
+        if heads > 1:
+            sums[2], sums[3] = fma(e1, v0, sums[2]), fma(e1, v1, sums[3])
+        if heads > 2:
+            sums[4], sums[5] = fma(e2, v0, sums[4]), fma(e2, v1, sums[5])
+
+    @jit
+    def accumulate(shared, n, dim, team, sums):
+        for i in range(2 * heads):
+            sums[i] = ZERO
         whole = n & ~(CELLS_AT_ONCE - 1)
         for begin in range(0, whole, CELLS_AT_ONCE):
             for c in range(CELLS_AT_ONCE):
-                add_cell(shared, begin + c, dim, sums)
-                total = add(total, shared[weights_at + (begin + c) * pitch + head])
+                add_cell(shared, begin + c, dim, team, sums)
         for cell in range(whole, n):
-            add_cell(shared, cell, dim, sums)
-            total = add(total, shared[weights_at + cell * pitch + head])
-        return total
+            add_cell(shared, cell, dim, team, sums)
 
     return accumulate
 
@@ -229,22 +276,22 @@ def staged_kernel(shape: StagedShape, target: Target):
     """
     n_q, n_kv, size, group, dense, n_threads = shape.n_q, shape.n_kv, shape.size, shape.group, shape.dense, shape.n_threads
     n_groups, per_key = n_q // group, n_q // group // n_kv
-    read = staged_reader(shape)
+    read, n_teams, heads = staged_reader(shape), shape.n_teams, shape.heads_per_thread
     ask, fetch = _fetch(shape, target)
-    scores, weigh, accumulate = _scores(shape, read), softmax(shape), _value_sums(shape, read.value)
+    scores, (weigh, total_of), accumulate = _scores(shape, read), _softmax(shape), _value_sums(shape, read.pair)
     keys_here, all_here = copies(target, 1).wait, copies(target, 0).wait
-    n_sums, dims, tops_at, ids_at, pitch = 4 * shape.heads_per_thread, -(-size // n_threads), shape.tops_at, shape.ids_at, shape.padded_group
+    n_dots, n_sums, tops_at, ids_at = 4 * heads, 2 * heads, shape.tops_at, shape.ids_at
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
-    @kernel(n_threads, 2)
+    @kernel(n_threads, MOST_THREADS // n_threads)
     def run(
         queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, width, n_cells, scale, n_splits, tops,
         totals, triples,
     ):
         shared = cuda.shared.array(0, types.float32)
         ids = cuda.shared.array(0, types.int32)
-        values, dots = cuda.local.array(4, np.float32), cuda.local.array(n_sums, np.float32)
-        sums = cuda.local.array(pitch, np.float32)
+        values, dots = cuda.local.array(4, np.float32), cuda.local.array(n_dots, np.float32)
+        sums = cuda.local.array(n_sums, np.float32)
         go_on()
         wait_before()
         row, thread = np.int32(cuda.blockIdx.y), np.int32(cuda.threadIdx.x)
@@ -265,20 +312,24 @@ def staged_kernel(shape: StagedShape, target: Target):
         fetch(shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread)
         keys_here()
         cuda.syncthreads()
-        scores(shared, n, scale, thread, values, dots)
+        team = np.int32(thread // TEAM)
+        if team < n_teams:
+            scores(shared, n, scale, thread, values, dots)
         cuda.syncthreads()
         weigh(shared, n, thread)
         all_here()
         cuda.syncthreads()
-        head = min(np.int32(thread >> 5), np.int32(group - 1))
-        for d in range(dims):
-            dim = min(np.int32(thread + d * n_threads), np.int32(size - 1))
-            total = accumulate(shared, n, dim, head, sums)
-            if thread + d * n_threads < size:
-                for h in range(group):
-                    triples[((first_head + h) * n_splits + split) * size + dim] = sums[h]
-            if d == 0 and thread & 31 == 0 and thread >> 5 < group:
+        if team == n_teams:
+            if thread & 31 < group:
+                head = np.int32(thread & 31)
                 at = (first_head + head) * n_splits + split
-                tops[at], totals[at] = shared[tops_at + head], total
+                tops[at], totals[at] = shared[tops_at + head], total_of(shared, n, head)
+            return
+        first_head += team * heads
+        for dim in range(2 * (thread & (TEAM - 1)), size, 2 * TEAM):
+            accumulate(shared, n, dim, team, sums)
+            for h in range(heads):
+                at = ((first_head + h) * n_splits + split) * size + dim
+                triples[at], triples[at + 1] = sums[2 * h], sums[2 * h + 1]
 
     return run

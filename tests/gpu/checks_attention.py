@@ -1,11 +1,14 @@
 """Attention's operations on a card against the host: heads and cells, pooling, scores, selection, splits and merge."""
 
 import numpy as np
+from numba import njit
 
 from strata.host import attention as host
 from strata.host import indexer as host_indexer
+from strata.host.attention import _merge as merge
 from strata.host.cells import cell_format
 from strata.model.config import ModelConfig
+from strata.numerics.cpu import div
 from strata.numerics.rotary import rotary_table
 from strata.rows import Window
 from tests.gpu.geometry import CodedOutput, flat, normal, read, run, tables_of
@@ -188,3 +191,46 @@ def filled_cells(config: ModelConfig, kv: str, n_slots: int, n_cells: int, seed:
     for i, (codes, scales) in enumerate(((cells.k_codes, cells.k_scales), (cells.v_codes, cells.v_scales))):
         store(normal(seed + i, len(slots), config.n_kv_heads, config.head_dim), slots, positions, codes, scales)
     return cells
+
+
+@njit(error_model="numpy")
+def _merged(tops, totals, triples, lengths, out):
+    """The host's merge of whole rows."""
+    top, total = np.empty(1, np.float32), np.empty(1, np.float32)
+    for row in range(out.shape[0]):
+        for head in range(out.shape[1]):
+            for split in range((lengths[row] + 63) // 64):
+                merge(split == 0, 0, tops[row, head, split], totals[row, head, split], triples[row, head, split], top, total, out[row, head])
+            for i in range(out.shape[2]):
+                out[row, head, i] = div(out[row, head, i], total[0])
+
+
+def check_merge(card, control, config: ModelConfig, lengths: list[int], most_cells: int, seed: int) -> None:
+    """The merge alone, of random triples whose maxima rise, fall, are equal and are zeros of both signs; rows have their own counts."""
+    from strata.cuda import merging
+    from strata.cuda.attention import AttentionShape
+    from strata.cuda.group_codes import arrays_of
+    from strata.cuda.launch import Launch, Shape
+
+    c, n, size, n_splits = config, len(lengths), config.head_dim, (most_cells + 63) // 64
+    generator, shape = np.random.default_rng(seed), (n, config.n_q_heads, n_splits)
+    tops, totals, triples = generator.choice(np.float32([-3, -0.0, 0, 0.5, 7]), shape), np.abs(normal(seed, *shape)) + 1, normal(seed + 1, *shape, size)
+    tops[:, 0], tops[:, 1] = np.sort(tops[:, 0]), np.sort(tops[:, 1])[:, ::-1]
+    totals = totals.astype(np.float32)
+    projected, out = random_rows(seed + 2, n, c.q_gate_width), np.empty((n, c.n_q_heads, size), np.float32)
+    _merged(tops, totals, triples, np.asarray(lengths), out)
+    gated = np.empty((n, c.attention_width), np.float32)
+    host.gate(out, projected, gated)
+    attended, after, coded = GuardedOutput(card, out.size), GuardedOutput(card, out.size), CodedOutput(card, n, c.attention_width)
+    limits = flat(card, np.asarray(lengths, np.int32))
+    arguments = (
+        *(flat(card, a) for a in (tops, totals, triples)), limits, limits, np.int32(n_splits), flat(card, projected), attended.inside, after.inside,
+        *arrays_of(coded.coded),
+    )
+    kind = AttentionShape(c.n_q_heads, c.n_kv_heads, size, "f16", False, False)
+    place = Shape((merging.grid_of(kind), n), 32 * merging.WARPS, merging.SHARED_BYTES)
+    run(card, Launch(card, merging.merge_kernel(kind, card.target), place, arguments))
+    what = f"{lengths} of {most_cells} cells"
+    assert_same_bits(f"merged, {what}", attended.read(out.shape), out)
+    assert_same_bits(f"merged and gated, {what}", after.read(gated.shape), gated)
+    coded.check(f"merged and gated, {what}", control, gated)

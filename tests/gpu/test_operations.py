@@ -79,6 +79,17 @@ def test_selected_cells_are_those_of_the_host_at_every_row_count(config, ties, c
         checks_attention.check_selection(card, control, config, single_rows(n_rows, positions), n_cells, ties)
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_selected_cells_are_those_of_the_host_in_every_cut(ties, card, control):
+    from strata.cuda.narrow_selection import CUTS
+
+    for number, (n_threads, n_keys) in enumerate(CUTS):
+        n_cells = n_threads * n_keys * SMALL.indexer_block
+        lengths = [n_cells, n_cells - 1, n_cells - 3, max(n_cells // 2 + 1, SMALL.selection_width), SMALL.selection_width + 1 + number]
+        positions = [min(length, n_cells) - 1 for length in lengths]
+        checks_attention.check_selection(card, control, SMALL, single_rows(len(positions), positions), n_cells, ties)
+
+
 def test_cells_of_a_long_context_are_those_of_the_host(card, control):
     checks_attention.check_selection(card, control, REAL, single_rows(2, (65_001, 131_071)), 131_072, ties=False)
     checks_attention.check_selection(card, control, REAL, single_rows(1, (131_069,)), 131_072, ties=True)
@@ -117,6 +128,14 @@ def test_attention_of_a_chunk_that_grows_out_of_its_selection_has_the_bits_of_th
     for kv in ("f16", "int8"):
         width = SMALL.selection_width
         checks_attention.check_attention(card, control, SMALL, kv, window_of((0, width - 21, 45)), width + 40, 6)
+
+
+@BOTH
+def test_the_merge_has_the_bits_of_the_host_at_every_number_of_splits(config, card, control):
+    checks_attention.check_merge(card, control, config, [1, 64, 65, 32 * 64, 32 * 64 + 1, 33 * 64, 64 * 64, 7], 64 * 64, 1)
+    checks_attention.check_merge(card, control, config, [64 * 64 + 1, 64, 130 * 64, 128 * 64], 131 * 64, 2)
+    for n_splits in range(1, 36):
+        checks_attention.check_merge(card, control, config, [64 * n_splits], 64 * n_splits, 3 + n_splits)
 
 
 def test_attention_over_more_splits_than_a_merge_reads_ahead_has_the_bits_of_the_host(card, control):

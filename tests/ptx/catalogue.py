@@ -144,6 +144,7 @@ def window_products() -> Iterator[Entry]:
 
 def float_products() -> Iterator[Entry]:
     from strata.cuda.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
+    from strata.cuda.float_long_rows import long_rows
     from strata.cuda.float_rows import float_rows
     from strata.cuda.float_short_rows import short_rows
     from strata.cuda.float_short_tiles import short_tiles
@@ -157,6 +158,10 @@ def float_products() -> Iterator[Entry]:
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
         for n_rows in (1, 2):
+            yield Entry(
+                f"long_rows {name} {n_rows}", lambda t, n=name, r=n_rows: long_rows(n, r, t), _signature("u8 u8 I I I f32 f32 f32"),
+                128, name == "BF16",
+            )
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),
                 128, name == "BF16",

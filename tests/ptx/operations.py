@@ -86,7 +86,7 @@ def attention() -> Iterator[Entry]:
     from strata.cuda import attention as a
     from strata.cuda import heads, indexer, merging, narrow_selection, selection
     from strata.cuda.tiled_attention import TileShape, tile_kernel
-    from strata.cuda.window_attention import StagedShape, staged_kernel
+    from strata.cuda.window_attention import FEW_HEADS, MANY_HEADS, StagedShape, staged_kernel
 
     kinds = {"f16": "u16", "int8": "i8", "f32": "f32"}
     for config, label in ((REAL, "real"), (SMALL, "small")):
@@ -110,10 +110,11 @@ def attention() -> Iterator[Entry]:
                     text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
                     name = f"attention {kv} beside tiles {'dense' if dense else 'chosen'} {label}"
                     yield _entry(name, lambda t, s=split: a.attention_kernel(s, t, True), text, 168, False)
-                    staged = StagedShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
-                    text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32"
-                    name = f"attention {kv} staged {'dense' if dense else 'chosen'} {label}"
-                    yield _entry(name, lambda t, s=staged: staged_kernel(s, t), text, 128, real and kv == "f16" and not dense)
+                    for most_heads in (FEW_HEADS, MANY_HEADS):
+                        staged = StagedShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense, most_heads)
+                        text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32"
+                        name = f"attention {kv} staged {most_heads} {'dense' if dense else 'chosen'} {label}"
+                        yield _entry(name, lambda t, s=staged: staged_kernel(s, t), text, 120, real and kv == "f16" and not dense)
         yield _entry(f"merge {label}", lambda t, s=split: merging.merge_kernel(s, t), f"3*f32 i32 i32 I 3*f32 {CODED}", 128, real)
         geometry = (c.n_indexer_heads, c.indexer_dim, c.indexer_block, c.selection_width)
         for passes in (indexer.WINDOW_PASSES, indexer.PASSES):
@@ -123,7 +124,7 @@ def attention() -> Iterator[Entry]:
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
         for cut in narrow_selection.CUTS:
             build = lambda t, c=c, n=cut: narrow_selection.narrow_kernel(c.indexer_block, c.selection_width, *n, t)  # noqa: E731
-            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64, real and cut in ((1024, 1), (1024, 4)))
+            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64, real and cut in ((256, 4), (1024, 4)))
 
 
 def draft_layer() -> Iterator[Entry]:

@@ -70,6 +70,10 @@ def test_selection_among_more_blocks_than_threads(cuts, card, control, monkeypat
         checks_attention.check_selection(card, control, TOY, single_rows(4, (20, 34, 37, 150)), 160, ties)
 
 
+def test_the_merge_of_more_splits_than_travel_at_once(card, control):
+    checks_attention.check_merge(card, control, replace(TOY, head_dim=32), [64, 65 * 64 + 1], 70 * 64, 1)
+
+
 @pytest.mark.parametrize("kv", ["f16", "int8", "f32"])
 def test_attention(kv, card, control):
     checks_attention.check_attention(card, control, TOY, kv, single_rows(1, (68,)), 72, 3)

@@ -95,7 +95,7 @@ def test_listed_experts(card, control):
 
 
 @pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
-@pytest.mark.parametrize(("n_in", "n_rows"), [(64, 2), (1284, 3), (1288, 7), (324, 9)])
+@pytest.mark.parametrize(("n_in", "n_rows"), [(64, 2), (1284, 3), (1288, 7), (324, 9), (2560, 1), (2560, 2)])
 def test_float_products(type_name, n_in, n_rows, card, control):
     n_out = 5
     weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)

@@ -1,4 +1,4 @@
-"""What a block of `expert_products.py` does for one expert: gate and up to codes, or down, for all its rows.
+"""What a block of `expert_products.py` does for one pass of one expert: gate and up to codes, or down, for up to n_pass rows.
 
 Both parts are made per weight format; a launch whose shared expert has another format than the listed ones holds two of each.
 Weights whose place is known before the kernel ahead has ended are fetched before: the shared expert's always; for down
@@ -20,6 +20,7 @@ from strata.cuda.pairs import SIDE_ROWS, THREADS, PairCut, cut_of, pair_fetching
 from strata.cuda.posting import read_posted
 from strata.cuda.seam import Target, copies, jit, launch_dependents, mul, wait_for_dependency
 from strata.cuda.staging import row_stager, staging_of
+from strata.cuda.warps import ballot, count_bits, lower_lanes, lowest_lane
 from strata.formats.contract import WeightFormat
 from strata.formats.table import FORMATS
 
@@ -27,6 +28,8 @@ GATE_UP_UNITS, GATE_UP_STAGES, GATE_UP_ROOM = 0, 3, 60 << 10
 """Units and most stages of gate and up, and what the stages of a block may take: three blocks of 4 x 2,560 activations a multiprocessor."""
 DOWN_UNITS, DOWN_STAGES, DOWN_ROOM = 1, 6, 68 << 10
 """The same of down: rows are short, so that nine tenths of a block's weights are on their way at once."""
+MOST_PASSES = 2
+"""Passes of an expert: a row chooses an expert once, and there are at most MOST_PASSES times as many rows as a pass has."""
 
 
 def gate_up_cut(form: WeightFormat) -> PairCut:
@@ -37,6 +40,43 @@ def gate_up_cut(form: WeightFormat) -> PairCut:
 def down_cut(form: WeightFormat) -> PairCut:
     """Return how rows of down are cut."""
     return cut_of(form, DOWN_UNITS, DOWN_STAGES, DOWN_ROOM)
+
+
+def _listed_pass(n_pass: int):
+    """Build `listed_entries(number, experts, starts, n_listed)`: first entry, end and expert of one pass, none where first >= end.
+
+    Block `number` has the first pass of listed expert `number`; blocks behind the listed experts have the second passes of those that
+    have one, in their order.  No expert has three (MOST_PASSES).
+    """
+
+    @jit
+    def with_second(which, starts, n):
+        """The number of the listed expert whose second pass is the `which`-th, or -1; whole warps."""
+        lane, found = np.int32(cuda.threadIdx.x) & 31, np.int32(-1)
+        for base in range(0, n, 32):
+            i = min(np.int32(base + lane), np.int32(n - 1))
+            has = (base + lane < n) & (read_posted(starts, np.int64(i + 1)) - read_posted(starts, np.int64(i)) > n_pass)
+            bits = ballot(has)
+            mine = ballot(has & (count_bits(bits & lower_lanes(lane)) == which))
+            if mine != 0:
+                found = np.int32(base + lowest_lane(mine))
+            which = np.int32(which - count_bits(bits))
+        return found
+
+    @jit
+    def listed_entries(number, experts, starts, n_listed):
+        if n_pass == 1:
+            return number, np.int32(number + 1), read_posted(experts, np.int64(number))
+        n, place = read_posted(n_listed, np.int64(0)), np.int64(min(number, np.int32(experts.size - 1)))
+        first, end, expert = read_posted(starts, place), read_posted(starts, place + 1), read_posted(experts, place)
+        if number >= n:
+            second = with_second(np.int32(number - n), starts, n)
+            place = np.int64(max(second, np.int32(0)))
+            first, end, expert = np.int32(read_posted(starts, place) + n_pass), read_posted(starts, place + 1), read_posted(experts, place)
+            end = end if second >= 0 else first
+        return first, min(end, np.int32(first + n_pass)), expert
+
+    return listed_entries
 
 
 def _common(form: WeightFormat, cut: PairCut, n_pass: int, target: Target) -> SimpleNamespace:
@@ -61,7 +101,7 @@ def _common(form: WeightFormat, cut: PairCut, n_pass: int, target: Target) -> Si
         return first, min(np.int32(first + n_pass), np.int32(first_shared + n_rows))
 
     return SimpleNamespace(
-        places=places, shared_entries=shared_entries, stage_row=row_stager(THREADS, target), begin=pair_fetching(form, cut, target).begin,
+        places=places, shared_entries=shared_entries, listed_entries=_listed_pass(n_pass), stage_row=row_stager(THREADS, target), begin=pair_fetching(form, cut, target).begin,
         commit=all_done.commit, wait_rows=rows_first.wait, wait_all=all_done.wait, one=pair_products(form, cut, 1, target),
         several=pair_products(form, cut, n_pass, target),
     )
@@ -74,14 +114,15 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
     """
     form, code_group = FORMATS[type_id], group_coder(target)
     common = _common(form, gate_up_cut(form), n_pass, target)
-    places, shared_entries, stage_row, begin, commit = common.places, common.shared_entries, common.stage_row, common.begin, common.commit
+    places, shared_entries, listed_entries, stage_row = common.places, common.shared_entries, common.listed_entries, common.stage_row
+    begin, commit = common.begin, common.commit
     wait_rows, wait_all, one, several = common.wait_rows, common.wait_all, common.one, common.several
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 
     @jit
     def part(
         shared, hidden, left, right, left_from, right_from, expert_bytes, row_bytes, n_groups, is_shared, number, first_shared, n_rows, experts,
-        starts, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
+        starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
     ):
         thread = np.int32(cuda.threadIdx.x)
         lane, own = thread & 7, thread >> 3
@@ -91,47 +132,46 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
         if is_shared:
             upcoming = begin(mine, left_from, right_from, start, start, start, np.int64(0), row_bytes, all_bytes, np.int32(1), lane)
         wait_before()
-        first, end = shared_entries(number, first_shared, n_rows)
+        entry, end = shared_entries(number, first_shared, n_rows)
         if not is_shared:
-            first, end = number, np.int32(number + 1)
-            if n_pass > 1:
-                first, end = np.int32(starts[number]), np.int32(starts[number + 1])
-            start += np.int64(experts[number]) * expert_bytes
+            entry, end, expert = listed_entries(number, experts, starts, n_listed)
+            if entry >= end:
+                return
+            start += np.int64(expert) * expert_bytes
+        n_here = np.int32(end - entry)
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
-        for entry in range(first, end, n_pass):
-            n_here = min(np.int32(n_pass), np.int32(end - entry))
-            for r in range(n_here):
-                row = np.int32(entry + r - first_shared) if is_shared else np.int32(0)
-                if n_pass > 1 and not is_shared:
-                    row = np.int32(entry_rows[entry + r])
-                stage_row(shared + r * codes_pitch, marks + r * marks_pitch, codes_from, scales_from, sums_from, row, n_groups, thread)
-            commit()
-            if is_shared:
-                go_on()
-                wait_all()
-            else:
-                upcoming = begin(mine, left_from, right_from, start, start, start, np.int64(0), row_bytes, all_bytes, np.int32(1), lane)
-                go_on()
-                wait_rows()
-            cuda.syncthreads()
-            if n_pass > 1 and n_here > 1:
-                several(
-                    mine, mine, left_from, right_from, start, start, upcoming, start, np.int64(0), row_bytes, all_bytes, n_groups,
-                    np.int32(1), lane, shared, marks, codes_pitch, marks_pitch, left, right,
-                )
-            else:
-                one(
-                    mine, mine, left_from, right_from, start, start, upcoming, start, np.int64(0), row_bytes, all_bytes, n_groups,
-                    np.int32(1), lane, shared, marks, codes_pitch, marks_pitch, left, right,
-                )
-            for r in range(n_pass):
-                if lane == 0 and r < n_here:
-                    hidden[r * SIDE_ROWS + own] = mul(silu(left[r]), right[r])
-            cuda.syncthreads()
-            r = thread >> 5
-            if r < n_here:
-                place = (np.int64(entry) + r) * np.int32(cuda.gridDim.x) + np.int32(cuda.blockIdx.x)
-                code_group(hidden[thread], thread & 31, place, hidden_codes, hidden_turned, hidden_scales, hidden_sums)
+        for r in range(n_here):
+            row = np.int32(entry + r - first_shared) if is_shared else np.int32(0)
+            if n_pass > 1 and not is_shared:
+                row = np.int32(entry_rows[entry + r])
+            stage_row(shared + r * codes_pitch, marks + r * marks_pitch, codes_from, scales_from, sums_from, row, n_groups, thread)
+        commit()
+        if is_shared:
+            go_on()
+            wait_all()
+        else:
+            upcoming = begin(mine, left_from, right_from, start, start, start, np.int64(0), row_bytes, all_bytes, np.int32(1), lane)
+            go_on()
+            wait_rows()
+        cuda.syncthreads()
+        if n_pass > 1 and n_here > 1:
+            several(
+                mine, mine, left_from, right_from, start, start, upcoming, start, np.int64(0), row_bytes, all_bytes, n_groups, np.int32(1), lane,
+                shared, marks, codes_pitch, marks_pitch, left, right,
+            )
+        else:
+            one(
+                mine, mine, left_from, right_from, start, start, upcoming, start, np.int64(0), row_bytes, all_bytes, n_groups, np.int32(1), lane,
+                shared, marks, codes_pitch, marks_pitch, left, right,
+            )
+        for r in range(n_pass):
+            if lane == 0 and r < n_here:
+                hidden[r * SIDE_ROWS + own] = mul(silu(left[r]), right[r])
+        cuda.syncthreads()
+        r = thread >> 5
+        if r < n_here:
+            place = (np.int64(entry) + r) * np.int32(cuda.gridDim.x) + np.int32(cuda.blockIdx.x)
+            code_group(hidden[thread], thread & 31, place, hidden_codes, hidden_turned, hidden_scales, hidden_sums)
 
     return part
 
@@ -156,22 +196,15 @@ def down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, target: Targ
     """Build `part(...)`: 64 n_turns rows of down for block `number` of the shared expert or of the listed ones."""
     form, store, per_turn = FORMATS[type_id], _storing(n_pass), 2 * SIDE_ROWS
     common = _common(form, down_cut(form), n_pass, target)
-    places, shared_entries, stage_row, begin, commit = common.places, common.shared_entries, common.stage_row, common.begin, common.commit
+    places, shared_entries, listed_entries, stage_row = common.places, common.shared_entries, common.listed_entries, common.stage_row
+    begin, commit = common.begin, common.commit
     wait_rows, wait_all, one, several = common.wait_rows, common.wait_all, common.one, common.several
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 
     @jit
-    def listed_entries(number, experts, starts):
-        """First entry, end and expert of the listed expert `number`."""
-        first, end = number, np.int32(number + 1)
-        if n_pass > 1:
-            first, end = read_posted(starts, np.int64(number)), read_posted(starts, np.int64(number + 1))
-        return first, end, read_posted(experts, np.int64(number))
-
-    @jit
     def part(
-        shared, left, right, weights, expert_bytes, row_bytes, n_groups, n_out, is_shared, number, first_shared, n_rows, experts, starts, codes,
-        scales, sums, out,
+        shared, left, right, weights, expert_bytes, row_bytes, n_groups, n_out, is_shared, number, first_shared, n_rows, experts, starts,
+        n_listed, codes, scales, sums, out,
     ):
         thread = np.int32(cuda.threadIdx.x)
         lane, own = thread & 7, thread >> 3
@@ -181,50 +214,46 @@ def down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, target: Targ
         last, stride = np.int64(n_out - 1) * row_bytes, np.int64(row_bytes) * per_turn
         left_first = min(np.int64(first_n + own) * row_bytes, last)
         right_first = min(np.int64(first_n + own + SIDE_ROWS) * row_bytes, last)
-        first, end = shared_entries(number, first_shared, n_rows)
+        entry, end = shared_entries(number, first_shared, n_rows)
         go_on()
         if not ahead and not is_shared:
             wait_before()
         if not is_shared:
-            first, end, expert = listed_entries(number, experts, starts)
-            if first >= end:
+            entry, end, expert = listed_entries(number, experts, starts, n_listed)
+            if entry >= end:
                 return
             matrix = np.int64(expert) * expert_bytes
             left_first, right_first, last = left_first + matrix, right_first + matrix, last + matrix
+        n_here = np.int32(end - entry)
         upcoming = (left_first, right_first, np.int32(0), np.int32(0))
         if ahead or is_shared:
             upcoming = begin(mine, weights, weights, left_first, right_first, last, stride, row_bytes, all_bytes, own_turns, lane)
             wait_before()
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
-        for entry in range(first, end, n_pass):
-            n_here = min(np.int32(n_pass), np.int32(end - entry))
-            cuda.syncthreads()
-            for r in range(n_here):
-                stage_row(
-                    shared + r * codes_pitch, marks + r * marks_pitch, codes_from, scales_from, sums_from, np.int32(entry + r), n_groups, thread
+        for r in range(n_here):
+            stage_row(shared + r * codes_pitch, marks + r * marks_pitch, codes_from, scales_from, sums_from, np.int32(entry + r), n_groups, thread)
+        commit()
+        if ahead or is_shared:
+            wait_all()
+        else:
+            upcoming = begin(mine, weights, weights, left_first, right_first, last, stride, row_bytes, all_bytes, own_turns, lane)
+            wait_rows()
+        cuda.syncthreads()
+        slot, left_start, right_start, n = mine, left_first, right_first, np.int32(first_n + own)
+        for turn in range(own_turns):
+            if n_pass > 1 and n_here > 1:
+                upcoming, slot = several(
+                    mine, slot, weights, weights, left_start, right_start, upcoming, last, stride, row_bytes, all_bytes, n_groups, own_turns,
+                    lane, shared, marks, codes_pitch, marks_pitch, left, right,
                 )
-            commit()
-            if (ahead or is_shared) and entry == first:
-                wait_all()
             else:
-                upcoming = begin(mine, weights, weights, left_first, right_first, last, stride, row_bytes, all_bytes, own_turns, lane)
-                wait_rows()
-            cuda.syncthreads()
-            slot, left_start, right_start, n = mine, left_first, right_first, np.int32(first_n + own)
-            for turn in range(own_turns):
-                if n_pass > 1 and n_here > 1:
-                    upcoming, slot = several(
-                        mine, slot, weights, weights, left_start, right_start, upcoming, last, stride, row_bytes, all_bytes, n_groups,
-                        own_turns, lane, shared, marks, codes_pitch, marks_pitch, left, right,
-                    )
-                else:
-                    upcoming, slot = one(
-                        mine, slot, weights, weights, left_start, right_start, upcoming, last, stride, row_bytes, all_bytes, n_groups,
-                        own_turns, lane, shared, marks, codes_pitch, marks_pitch, left, right,
-                    )
-                if lane == 0:
-                    store(left, right, n_here, entry, n, n_out, out)
-                n = np.int32(n + per_turn)
-                left_start, right_start = min(left_start + stride, last), min(right_start + stride, last)
+                upcoming, slot = one(
+                    mine, slot, weights, weights, left_start, right_start, upcoming, last, stride, row_bytes, all_bytes, n_groups, own_turns,
+                    lane, shared, marks, codes_pitch, marks_pitch, left, right,
+                )
+            if lane == 0:
+                store(left, right, n_here, entry, n, n_out, out)
+            n = np.int32(n + per_turn)
+            left_start, right_start = min(left_start + stride, last), min(right_start + stride, last)
 
     return part

@@ -2,10 +2,10 @@
 
 A block has 32 output rows of gate and the same 32 of up (two weight rows a thread, pairs.py), so that it owns a whole group of
 the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 output rows.  blockIdx.y counts the shared expert's
-passes first, where it is in the launch, then the listed experts; a surplus block finds no entries, since starts beyond the listed
-experts hold the number of entries (routing.py).  An expert's weights are read once for up to PASS_ROWS of its entries.  A window of
-one row (n_pass = 1) has no surplus and one entry an expert, the i-th of the i-th: its kernel reads the experts' numbers alone.  The
-shared expert may have another format than the listed ones: a block then takes one of two codes (expert_parts.py).
+passes first, where it is in the launch, then the listed experts' passes: an expert's weights are read once for up to PASS_ROWS of its
+entries, and a surplus block finds none.  A window of one row (n_pass = 1) has no surplus and one entry an expert, the i-th of the
+i-th: its kernel reads the experts' numbers alone.  The shared expert may have another format than the listed ones: a block then
+takes one of two codes (expert_parts.py).
 
 The entries of the listed experts are laid out as `products.Lists` says; entry first_shared + r is the shared expert's of row r.
 Flat shapes: hidden codes [entries, F]; out float32 [entries, H].
@@ -22,6 +22,7 @@ from numba.cuda import types
 from strata.cuda import expert_parts
 from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.device import CudaDevice
+from strata.cuda.expert_parts import MOST_PASSES
 from strata.cuda.group_codes import arrays_of
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.pairs import PASS_ROWS, SIDE_ROWS, THREADS, shared_bytes
@@ -76,7 +77,9 @@ class Experts:
 
     @property
     def grid_y(self) -> int:
-        return self.n_shared + (min(self.lists.most_experts, self.lists.most_entries) if self.listed else 0)
+        """Passes, at most: an entry belongs to one, and an expert has few."""
+        n_most = (1 if self.n_pass == 1 else MOST_PASSES) * self.lists.most_experts
+        return self.n_shared + (min(n_most, self.lists.most_entries) if self.listed else 0)
 
     @property
     def sizes(self) -> tuple:
@@ -108,7 +111,7 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     """Return the kernel of gate, up, activation and codes; grid (F / 32, passes of the shared expert + listed experts), THREADS threads.
 
     kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared,
-    experts, starts, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums).
+    experts, starts, n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums).
     """
     is_mixed, n_hidden = type_id != shared_type_id, n_pass * SIDE_ROWS
     part, shared_part = (expert_parts.gate_up_part(which, n_pass, target) for which in (type_id, shared_type_id))
@@ -116,7 +119,7 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     @kernel(THREADS, MIN_BLOCKS)
     def run(
         gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, experts, starts,
-        entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
+        n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
     ):
         shared, hidden = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(n_hidden, np.float32)
         left, right = cuda.local.array(n_pass, np.float32), cuda.local.array(n_pass, np.float32)
@@ -128,12 +131,13 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
         if is_mixed and is_shared:
             shared_part(
                 shared, hidden, left, right, left_from, right_from, expert_bytes, shared_row_bytes, n_groups, True, number, first_shared, n_rows,
-                experts, starts, entry_rows, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
+                experts, starts, n_listed, entry_rows, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
             )
         else:
             part(
                 shared, hidden, left, right, left_from, right_from, expert_bytes, row_bytes, n_groups, not is_mixed and is_shared, number,
-                first_shared, n_rows, experts, starts, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
+                first_shared, n_rows, experts, starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales,
+                hidden_sums,
             )
 
     return run
@@ -144,15 +148,15 @@ def down_kernel(type_id: int, shared_type_id: int, n_pass: int, n_turns: int, ah
     """Return the kernel of down; grid (H / (64 n_turns), rounded up; passes of the shared expert + listed experts), THREADS threads.
 
     kernel(down, shared_down, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts,
-    starts, codes, shared_codes, scales, sums, out): an entry's activation row is the entry's own.
+    starts, n_listed, codes, shared_codes, scales, sums, out): an entry's activation row is the entry's own.
     """
     is_mixed = type_id != shared_type_id
     part, shared_part = (expert_parts.down_part(which, n_pass, n_turns, ahead, target) for which in (type_id, shared_type_id))
 
     @kernel(THREADS, MIN_BLOCKS)
     def run(
-        down, shared_down, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts, starts, codes,
-        shared_codes, scales, sums, out,
+        down, shared_down, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts, starts,
+        n_listed, codes, shared_codes, scales, sums, out,
     ):
         shared = shared_address(cuda.shared.array(0, types.uint8))
         left, right = cuda.local.array(n_pass, np.float32), cuda.local.array(n_pass, np.float32)
@@ -163,15 +167,19 @@ def down_kernel(type_id: int, shared_type_id: int, n_pass: int, n_turns: int, ah
         if is_mixed and is_shared:
             shared_part(
                 shared, left, right, weights, expert_bytes, shared_row_bytes, n_groups, n_out, True, number, first_shared, n_rows, experts, starts,
-                shared_codes, scales, sums, out,
+                n_listed, shared_codes, scales, sums, out,
             )
         else:
             part(
                 shared, left, right, weights, expert_bytes, row_bytes, n_groups, n_out, not is_mixed and is_shared, number, first_shared, n_rows,
-                experts, starts, codes, scales, sums, out,
+                experts, starts, n_listed, codes, scales, sums, out,
             )
 
     return run
+
+
+def _require_passes(experts: Experts) -> None:
+    require(experts.n_rows <= MOST_PASSES * experts.n_pass, f"{experts.n_rows} rows", f"an expert has {MOST_PASSES} passes at most", "use products.listed")
 
 
 def _activations(experts: Experts, x: Coded) -> tuple:
@@ -184,9 +192,10 @@ def _activations(experts: Experts, x: Coded) -> tuple:
 def launch_gate_up(device: CudaDevice, experts: Experts, x: Coded, hidden: Coded, programmatic: bool = False) -> Launch:
     """hidden [entries, F] = codes of silu(gate . x) * (up . x); the matrices are (gate, up)."""
     (gate, up), (shared_gate, shared_up) = experts.sides
+    _require_passes(experts)
     require(gate.n_out % SIDE_ROWS == 0, f"expert width {gate.n_out}", "codes come in groups of 32")
     shape = Shape((gate.n_out // SIDE_ROWS, experts.grid_y), THREADS, experts.shared_bytes(expert_parts.gate_up_cut))
-    lists = (experts.lists.experts, experts.lists.starts, experts.lists.entry_rows)
+    lists = (experts.lists.experts, experts.lists.starts, experts.lists.n_listed, experts.lists.entry_rows)
     matrices = (gate.raw, up.raw, shared_gate.raw, shared_up.raw)
     run = gate_up_kernel(*experts.type_ids, experts.n_pass, device.target)
     return Launch(device, run, shape, (*matrices, *experts.sizes, *lists, *_activations(experts, x), *arrays_of(hidden)), programmatic)
@@ -198,9 +207,10 @@ def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, progra
     `ahead`: the launch directly before is gate_up's, so that the lists may be read, and listed weights fetched, before it has ended.
     """
     (down,), (shared_down,) = experts.sides
+    _require_passes(experts)
     grid = (-(-down.n_out // (2 * SIDE_ROWS * DOWN_TURNS)), experts.grid_y)
     shape = Shape(grid, THREADS, experts.shared_bytes(expert_parts.down_cut))
-    lists = (experts.lists.experts, experts.lists.starts)
+    lists = (experts.lists.experts, experts.lists.starts, experts.lists.n_listed)
     run = down_kernel(*experts.type_ids, experts.n_pass, DOWN_TURNS, ahead, device.target)
     arguments = (down.raw, shared_down.raw, *experts.sizes, np.int32(down.n_out), *lists, *_activations(experts, hidden), out)
     return Launch(device, run, shape, arguments, programmatic)

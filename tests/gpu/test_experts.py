@@ -26,6 +26,7 @@ def test_gate_and_up_have_the_bits_of_the_host_at_every_row_count(form, card, co
     for n_rows in range(1, 9):
         checks_experts.check_gate_up(card, control, form, columns(form), 96, n_rows, 4)
     checks_experts.check_gate_up(card, control, form, columns(form), 32, 7, 2, "two launches")
+    checks_experts.check_gate_up(card, control, form, columns(form), 32, 8, 9)
 
 
 @ALL
@@ -33,6 +34,7 @@ def test_down_has_the_bits_of_the_host_at_every_row_count(form, card, control):
     for n_rows in range(1, 9):
         checks_experts.check_down(card, control, form, columns(form), 300, n_rows, 4)
     checks_experts.check_down(card, control, form, columns(form), 83, 7, 2, "two launches")
+    checks_experts.check_down(card, control, form, columns(form), 83, 8, 9)
 
 
 @pytest.mark.parametrize(("name", "shared"), [("Q2_0", "Q4_K"), ("Q4_0", "Q2_0"), ("Q3_K", "Q8_0"), ("IQ3_S", "Q4_K")])

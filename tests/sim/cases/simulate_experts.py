@@ -12,7 +12,7 @@ from tests.gpu.geometry import TOY
 
 @pytest.mark.parametrize(
     ("name", "n_in", "n_rows", "parts"),
-    [("Q4_K", 768, 1, "both"), ("Q2_0", 320, 3, "both"), ("Q3_K", 256, 2, "two launches"), ("Q5_1", 96, 5, "both")],
+    [("Q4_K", 768, 1, "both"), ("Q2_0", 320, 3, "both"), ("Q3_K", 256, 2, "two launches"), ("Q5_1", 96, 8, "both")],
 )
 def test_gate_and_up(name, n_in, n_rows, parts, card, control):
     checks_experts.check_gate_up(card, control, by_name(name), n_in, 32, n_rows, 2, parts)
@@ -20,7 +20,7 @@ def test_gate_and_up(name, n_in, n_rows, parts, card, control):
 
 @pytest.mark.parametrize(
     ("name", "width", "n_out", "n_rows", "parts"),
-    [("Q4_K", 256, 70, 1, "both"), ("Q2_0", 320, 33, 3, "both"), ("Q3_K", 256, 65, 2, "two launches"), ("Q8_0", 288, 150, 5, "both")],
+    [("Q4_K", 256, 70, 1, "both"), ("Q2_0", 320, 33, 3, "both"), ("Q3_K", 256, 65, 2, "two launches"), ("Q8_0", 288, 70, 8, "both")],
 )
 def test_down(name, width, n_out, n_rows, parts, card, control):
     checks_experts.check_down(card, control, by_name(name), width, n_out, n_rows, 2, parts)

@@ -27,7 +27,7 @@ from strata.cuda.float_tile_parts import shared_float
 from strata.cuda.gdn import check, launch_gate_norm
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Coded
-from strata.cuda.scan import SMALLEST, ZERO, _flushed, _tail_mover, launch_scan
+from strata.cuda.scan import ZERO, _flushed, _tail_mover, any_small_of, launch_scan
 from strata.cuda.seam import Target, add, copies, exchange_float, fma, jit, kernel, launch_dependents, mul, sub, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.warps import sum_eight
@@ -36,6 +36,8 @@ from strata.model.config import ModelConfig
 
 THREADS, COLUMNS = 128, 16
 """Threads and memory columns of a block."""
+BLOCKS = 3
+"""Blocks that a multiprocessor should hold: bounds the registers."""
 N_EXTRAS = COLUMNS + 2
 """Values of a token beside k and q: v of the block's columns, the decay, the strength."""
 PAD = 4
@@ -114,10 +116,11 @@ def _token_step(shape: ChunkScanShape):
     def step(gates, after, then, lane_at, group, k, k_next, q, state, r):
         v, decay, strength = gates
         delta = mul(strength, fma(sub(ZERO, decay), r, v))
-        small = False
         for i in range(rows_per_lane):
             state[i] = fma(k[i], delta, mul(decay, state[i]))
-            small = small | (abs(state[i]) < SMALLEST)
+        small = any_small_of(state, 0)
+        for i in range(8, rows_per_lane, 8):
+            small |= any_small_of(state, i)
         if small:
             for i in range(rows_per_lane):
                 state[i] = _flushed(state[i])
@@ -208,7 +211,7 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
     commit, wait_all = done.commit, done.wait
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
-    @kernel(THREADS, 4)
+    @kernel(THREADS, BLOCKS)
     def run(w, g, beta, u, memory, tail, first, count, slot, read_scale, out):
         shared = shared_address(cuda.shared.array(0, types.uint8))
         state, q = cuda.local.array(rows_per_lane, np.float32), cuda.local.array(rows_per_lane, np.float32)

@@ -62,6 +62,11 @@ class ScanShape:
         return 8 * self.size // (COLUMNS * self.n_parts)
 
     @property
+    def n_blocks(self) -> int:
+        """Blocks of a segment of a layer."""
+        return self.n_v_heads * self.n_parts
+
+    @property
     def channels(self) -> int:
         return (2 * self.n_k_heads + self.n_v_heads) * self.size
 
@@ -160,7 +165,7 @@ def _memory_helpers(size: int):
 def _tail_mover(shape: ScanShape):
     """Build `move(u, row, tail, slot, n, block)`: this block's channels of tail = the last rows of (tail, then n rows of u)."""
     depth, channels, n_threads = shape.n_taps - 1, shape.channels, shape.n_threads
-    stride = shape.n_v_heads * shape.n_parts * n_threads
+    stride = shape.n_blocks * n_threads
 
     @jit
     def move(u, row, tail, slot, n, block):

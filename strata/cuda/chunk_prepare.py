@@ -9,8 +9,9 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from strata.cuda.on_cuda import exp, sigmoid, silu, softplus
+from strata.cuda.on_cuda import exp, sigmoid, softplus
 from strata.cuda.seam import Target, add, div, fma, jit, kernel, launch_dependents, mul, sqrt, wait_for_dependency
+from strata.cuda.silus import silus
 from strata.cuda.warps import ONE, sum_row
 
 ZERO = np.float32(0.0)
@@ -48,7 +49,7 @@ def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, n_run
     """
     per_thread, n_heads, depth = size // 32, 2 * n_k_heads + n_v_heads, n_taps - 1
     channels, n_weights, n_past = n_heads * size, per_thread * n_taps, per_thread * (n_taps - 1)
-    gates = _gates(n_v_heads)
+    gates, silu_all = _gates(n_v_heads), silus(per_thread)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @jit
@@ -70,10 +71,11 @@ def prepare_kernel(size: int, n_k_heads: int, n_v_heads: int, n_taps: int, n_run
             total = mul(taps[n_taps * m], past[depth * m])
             for tap in range(1, depth):
                 total = fma(taps[n_taps * m + tap], past[depth * m + tap], total)
-            values[m] = silu(fma(taps[n_taps * m + depth], new, total))
+            values[m] = fma(taps[n_taps * m + depth], new, total)
             for tap in range(depth - 1):
                 past[depth * m + tap] = past[depth * m + tap + 1]
             past[depth * m + depth - 1] = new
+        silu_all(values)
 
     @kernel(THREADS, MIN_BLOCKS)
     def run(u, alpha, beta, tail, conv, bias, decay, eps, segment_of_row, first, slot, n_rows, w, out_g, out_beta):

@@ -19,6 +19,7 @@ from strata.cuda.on_cuda import exp, sigmoid, softplus
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
+from strata.cuda.silus import sigmoids
 from strata.cuda.warps import scale_from_sum, sum_row
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
@@ -65,12 +66,13 @@ def output_gate(size: int):
 @cache
 def gate_norm_kernel(size: int, target: Target):
     """Return kernel(o, z, weight, eps, n_heads, out, codes, turned, scales, sums): a warp per head of a row, of n_heads in all."""
-    per_thread, code_group = size // 32, group_coder(target)
+    per_thread, code_group, sigmoid_all = size // 32, group_coder(target), sigmoids(size // 32)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(THREADS)
     def run(o, z, weight, eps, n_heads, out, codes, turned, scales, sums):
         values, gates = cuda.local.array(per_thread, np.float32), cuda.local.array(per_thread, np.float32)
+        openings = cuda.local.array(per_thread, np.float32)
         go_on()
         wait_before()
         thread = np.int32(cuda.threadIdx.x) & 31
@@ -83,8 +85,9 @@ def gate_norm_kernel(size: int, target: Target):
         for m in range(per_thread):
             total = fma(values[m], values[m], total)
         scale = scale_from_sum(sum_row(total), size, eps)
+        sigmoid_all(gates, openings)
         for m in range(per_thread):
-            value = mul(mul(mul(values[m], scale), weight[32 * m + thread]), sigmoid(gates[m]))
+            value = mul(mul(mul(values[m], scale), weight[32 * m + thread]), openings[m])
             out[at + 32 * m] = value
             code_group(value, thread, head * per_thread + m, codes, turned, scales, sums)
 

@@ -30,6 +30,7 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, mul, sub, wait_for_dependency
 from strata.cuda.shapes import require
+from strata.cuda.small_values import any_small
 from strata.cuda.stores import store_four_floats
 from strata.cuda.warps import sum_eight
 from strata.cuda.window_tables import WindowTables
@@ -61,6 +62,11 @@ class ScanShape:
         return 8 * self.size // (COLUMNS * self.n_parts)
 
     @property
+    def n_blocks(self) -> int:
+        """Blocks of a segment of a layer."""
+        return self.n_v_heads * self.n_parts
+
+    @property
     def channels(self) -> int:
         return (2 * self.n_k_heads + self.n_v_heads) * self.size
 
@@ -87,12 +93,18 @@ def _flushed(value):
 
 
 @jit
-def _advance(state, at, k, decay, d0, d1, d2, d3, small):
-    """One row of the thread's four columns, M = k delta + g M; return whether an entry, or one before (`small`), is to become +0."""
-    a, b = fma(k, d0, mul(decay, state[at])), fma(k, d1, mul(decay, state[at + 1]))
-    c, d = fma(k, d2, mul(decay, state[at + 2])), fma(k, d3, mul(decay, state[at + 3]))
-    state[at], state[at + 1], state[at + 2], state[at + 3] = a, b, c, d
-    return small | (abs(a) < SMALLEST) | (abs(b) < SMALLEST) | (abs(c) < SMALLEST) | (abs(d) < SMALLEST)
+def _advance(state, at, k, decay, d0, d1, d2, d3):
+    """One row of the thread's four columns: M = k delta + g M, but for what becomes +0."""
+    state[at], state[at + 1] = fma(k, d0, mul(decay, state[at])), fma(k, d1, mul(decay, state[at + 1]))
+    state[at + 2], state[at + 3] = fma(k, d2, mul(decay, state[at + 2])), fma(k, d3, mul(decay, state[at + 3]))
+
+
+@jit
+def any_small_of(state, at):
+    """Whether one of state[at : at + 8] is to become +0."""
+    return any_small(
+        state[at], state[at + 1], state[at + 2], state[at + 3], state[at + 4], state[at + 5], state[at + 6], state[at + 7]
+    )
 
 
 def _column_helpers(size: int):
@@ -120,10 +132,11 @@ def _column_helpers(size: int):
         small = False
         for r in range(0, rows_per_lane, 4):
             k0, k1, k2, k3 = load_four_floats(x, 4 * (at + r))
-            small = _advance(state, 4 * r, k0, decay, d0, d1, d2, d3, small)
-            small = _advance(state, 4 * r + 4, k1, decay, d0, d1, d2, d3, small)
-            small = _advance(state, 4 * r + 8, k2, decay, d0, d1, d2, d3, small)
-            small = _advance(state, 4 * r + 12, k3, decay, d0, d1, d2, d3, small)
+            _advance(state, 4 * r, k0, decay, d0, d1, d2, d3)
+            _advance(state, 4 * r + 4, k1, decay, d0, d1, d2, d3)
+            _advance(state, 4 * r + 8, k2, decay, d0, d1, d2, d3)
+            _advance(state, 4 * r + 12, k3, decay, d0, d1, d2, d3)
+            small |= any_small_of(state, 4 * r) | any_small_of(state, 4 * r + 8)
         if small:
             for i in range(COLUMNS * rows_per_lane):
                 state[i] = _flushed(state[i])
@@ -152,7 +165,7 @@ def _memory_helpers(size: int):
 def _tail_mover(shape: ScanShape):
     """Build `move(u, row, tail, slot, n, block)`: this block's channels of tail = the last rows of (tail, then n rows of u)."""
     depth, channels, n_threads = shape.n_taps - 1, shape.channels, shape.n_threads
-    stride = shape.n_v_heads * shape.n_parts * n_threads
+    stride = shape.n_blocks * n_threads
 
     @jit
     def move(u, row, tail, slot, n, block):

@@ -1,7 +1,10 @@
-"""silu of several values of a thread, side by side.
+"""silu and sigmoid of several values of a thread, side by side.
 
-The operations of `numerics.functions.silu`.  A division ends in a branch that the compiler moves nothing across; so all exponentials
-come first, and their chains overlap.  Does not know: where the values come from.
+The operations of `numerics.functions`.  A division ends in a branch that the compiler moves nothing across; so all exponentials come
+first, and their chains overlap.  Does not know: where the values come from.
+
+    sigmoids(n)(values, results)     results[m] = sigmoid(values[m]) for m < n
+    silus(n)(values)                 values[m] = silu(values[m])
 """
 
 from functools import cache
@@ -17,17 +20,31 @@ ZERO = np.float32(0.0)
 
 
 @cache
+def sigmoids(n: int):
+    """Build `apply(values, results)`."""
+
+    @jit
+    def apply(values, results):
+        for m in range(n):
+            x = values[m]
+            results[m] = exp(x if x < ZERO else sub(ZERO, x))
+        for m in range(n):
+            e = results[m]
+            results[m] = div(e if values[m] < ZERO else ONE, add(ONE, e))
+
+    return apply
+
+
+@cache
 def silus(n: int):
-    """Build `apply(values)`: values[m] = silu(values[m]) for m < n."""
+    """Build `apply(values)`."""
+    sigmoids_of = sigmoids(n)
 
     @jit
     def apply(values):
-        powers = cuda.local.array(n, np.float32)
+        factors = cuda.local.array(n, np.float32)
+        sigmoids_of(values, factors)
         for m in range(n):
-            x = values[m]
-            powers[m] = exp(x if x < ZERO else sub(ZERO, x))
-        for m in range(n):
-            x, e = values[m], powers[m]
-            values[m] = mul(x, div(e if x < ZERO else ONE, add(ONE, e)))
+            values[m] = mul(values[m], factors[m])
 
     return apply

@@ -91,12 +91,15 @@ def check_window(card, control, config: ModelConfig, window: Window, seed: int) 
     return x
 
 
-def check_window_scan(card, control, config: ModelConfig, window: Window, seed: int) -> None:
-    """A decode window's way in one kernel, twice (its counters must be 0 again): results, kept state, what a replay needs."""
+def check_window_scan(card, control, config: ModelConfig, window: Window, seed: int, n_at_once: int = 0) -> None:
+    """A decode window's way in one kernel, twice (its counters must be 0 again): results, kept state, what a replay needs.
+
+    `n_at_once` heads on a multiprocessor, 0: as the launch chooses.
+    """
     from strata.cuda.window_scan import launch_window_scan
 
     c, n, x = config, window.n_rows, GdnInputs(config, control, window, seed)
-    tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments, keep={window.keep}"
+    tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments, keep={window.keep}, {n_at_once} at once"
     u, alpha, logits, z, weight = (flat(card, a) for a in (x.u, x.alpha, x.beta_logits, x.z, x.weight))
     small, counters = [flat(card, a) for a in (x.conv, x.bias, x.decay)], card.zeros("counters", 8 * c.n_ssm_qk_heads, np.int32)
     for turn in range(2):
@@ -105,7 +108,7 @@ def check_window_scan(card, control, config: ModelConfig, window: Window, seed: 
         gated, coded = GuardedOutput(card, x.o.size), CodedOutput(card, n, c.ssm_inner)
         launch = launch_window_scan(
             card, c, tables, window.keep, u, alpha, logits, tail, *small, memory, x.read_scale, z, weight, counters, w.inside, g.inside,
-            beta.inside, gated.inside, coded.coded,
+            beta.inside, gated.inside, coded.coded, n_at_once=n_at_once,
         )
         run(card, launch)
         assert_same_bits(f"gated, {what}, turn {turn}", gated.read(x.o.shape), x.gated)

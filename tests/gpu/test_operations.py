@@ -47,12 +47,19 @@ def test_windows_of_several_sessions_have_the_bits_of_the_host(config, card, con
 
 
 @BOTH
-@pytest.mark.parametrize("keep", [True, False])
-def test_decode_windows_of_the_delta_net_have_the_bits_of_the_host(config, keep, card, control):
+@pytest.mark.parametrize(("keep", "n_at_once"), [(True, 1), (True, 2), (True, 3), (False, 1), (False, 2)])
+def test_decode_windows_of_the_delta_net_have_the_bits_of_the_host(config, keep, n_at_once, card, control):
     rows = [tuple((slot, 7 + slot, 1) for slot in range(n)) for n in range(1, 6)]
     segments = [((3, 11, n),) for n in range(1, 9)] + rows + [((4, 0, 1), (1, 9, 2), (0, 2, 1)), ((2, 7, 3), (0, 1, 4), (4, 1, 1))]
     for number, one in enumerate(segments):
-        checks_gdn.check_window_scan(card, control, config, window_of(*one, keep=keep), 70 + number)
+        checks_gdn.check_window_scan(card, control, config, window_of(*one, keep=keep), 70 + number, n_at_once)
+
+
+@BOTH
+@pytest.mark.parametrize("keep", [True, False])
+def test_decode_windows_have_the_bits_of_the_host_where_the_launch_chooses(config, keep, card, control):
+    for number, one in enumerate([((3, 0, 1),), ((1, 9, 1), (4, 2, 1), (0, 0, 1)), ((2, 3, 2), (0, 1, 1), (5, 0, 5))]):
+        checks_gdn.check_window_scan(card, control, config, window_of(*one, keep=keep), 90 + number)
 
 
 @BOTH

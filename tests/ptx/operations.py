@@ -71,8 +71,9 @@ def delta_net() -> Iterator[Entry]:
             build = lambda t, h=heads, k=keep, n=at_once: window_scan_kernel(WindowShape(*h, k, n), t)  # noqa: E731
             yield _entry(f"window scan {name} {label}", build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", most, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
-        build = lambda t, h=heads: chunk_scan_kernel(ChunkScanShape(*h, True), t)  # noqa: E731
-        yield _entry(f"scan of a prompt {label}", build, "6*f32 2*i32 i32 F f32", 128, real)
+        for n_held, most in ((1, 168), (config.n_ssm_v_heads // config.n_ssm_qk_heads, 255)):
+            build = lambda t, h=heads, n=n_held: chunk_scan_kernel(ChunkScanShape(*h, True, n), t)  # noqa: E731
+            yield _entry(f"scan of a prompt {n_held} {label}", build, "6*f32 2*i32 i32 F f32", most, real)
         for name, variant, tail in (
             ("scan of a window", (1, True, True, True), f"f32 {CODED}"),
             ("scan of a verify window", (1, False, True, True), f"f32 {CODED}"),

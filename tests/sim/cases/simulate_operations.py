@@ -32,9 +32,14 @@ def test_a_warp_that_prepares_rows_of_several_segments(card, control, monkeypatc
     checks_gdn.check_window(card, control, TOY, window_of((2, 5, 3), (0, 0, 7), (1, 1, 2)), 1)
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_decode_window_of_the_gated_delta_net(keep, card, control):
-    checks_gdn.check_window_scan(card, control, TOY, window_of((2, 5, 3), (0, 1, 1), keep=keep), 1)
+@pytest.mark.parametrize(("keep", "n_at_once"), [(True, 1), (False, 2)])
+def test_a_decode_window_of_the_gated_delta_net(keep, n_at_once, card, control):
+    checks_gdn.check_window_scan(card, control, TOY, window_of((2, 5, 3), (0, 1, 1), keep=keep), 1, n_at_once)
+
+
+def test_a_decode_window_with_its_memory_in_shared_memory(card, control):
+    """Five rows: more than go together."""
+    checks_gdn.check_window_scan(card, control, TOY, window_of((2, 5, 5), (0, 1, 1)), 1, 3)
 
 
 @pytest.mark.parametrize("segments", [((2, 5, 3), (0, 9, 1)), ((1, 0, 19),)])

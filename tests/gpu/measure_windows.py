@@ -102,13 +102,20 @@ def measured(bench: Bench, case: Case) -> int:
 
 
 def one_row(bench: Bench) -> None:
-    """The products of a window of one row as they are."""
+    """The products of a window of one row, with the registers of nine blocks a multiprocessor and of seven."""
+    kept = rows.ONE_ROW_BLOCKS
     for case in CASES:
         form, device = by_name(case.form), bench.device
         n_bytes = case.n_out * (case.n_in // form.block_weights) * form.block_bytes
         matrices, x = bench.packed(form, case.n_out, case.n_in, copies=max(2, WORKING_SET // n_bytes)), bench.coded(1, case.n_in)
         out = device.empty("out", case.n_out, np.float32)
-        bench.note(f"{case.name} {case.form} row 1", timed_us(device, [dp4a_launch(device, m, x, 1, out) for m in matrices]), n_bytes)
+        for n_blocks in (kept, 7):
+            rows.ONE_ROW_BLOCKS = n_blocks
+            rows.dense_rows.cache_clear()
+            launches = [dp4a_launch(device, m, x, 1, out) for m in matrices]
+            bench.note(f"{case.name} {case.form} row 1, registers of {n_blocks} blocks", timed_us(device, launches), n_bytes)
+        rows.ONE_ROW_BLOCKS = kept
+        rows.dense_rows.cache_clear()
         del matrices, x, out
         bench.free()
 

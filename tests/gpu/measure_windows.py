@@ -77,8 +77,10 @@ def measured(bench: Bench, case: Case, every: bool) -> int:
     launches = [dp4a_launch(device, m, x, 8, out) for m in matrices]
     wanted = result(launches[0], 8)
     bench.note(f"{case.name} {case.form} rows 8: dp4a", timed_us(device, launches), n_bytes)
+    if case is CASES[0]:
+        bench.note(f"{case.name} {case.form} rows 4: dp4a", timed_us(device, [dp4a_launch(device, m, x, 4, out) for m in matrices]), n_bytes)
     for cut, note in cuts_of(case, every):
-        for n_rows in (8, 5) if note else (8,):
+        for n_rows in (8, 5, 4, 3) if note else (8,):
             launches = [window_launch(device, cut, (m,), (out,), activations(m, x), n_rows, True) for m in matrices]
             wrong = int((result(launches[0], n_rows) != wanted[: n_rows * case.n_out]).sum())
             n_wrong += wrong > 0

@@ -14,6 +14,7 @@ Does not know: routers, layers.
 """
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 from numba import cuda
@@ -37,6 +38,8 @@ FEW_ROWS, MOST_ROWS = 4, 8
 """Activation rows that share one pass over the weights: the first on every card, the second where a block's shared memory holds them."""
 MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
 """Blocks that a multiprocessor should hold, by activation rows: bounds the registers."""
+ONE_ROW_BLOCKS = 9
+"""The same for one row on cards from compute capability 9.0 on: what reads one input is then launched in one wave."""
 MOST_TURNS = 8
 LEAST_BLOCKS = 1024
 """Blocks of a launch below which a block takes fewer turns."""
@@ -50,6 +53,11 @@ GO_EARLY = True
 def turns_of(n_out: int, n_experts: int = 1) -> int:
     """Return how many turns a block takes: enough blocks for every multiprocessor come first."""
     return max(1, min(MOST_TURNS, n_out * n_experts // (ROWS_PER_TURN * LEAST_BLOCKS)))
+
+
+def min_blocks(n_rows: int, target: Target) -> int:
+    """Return how many blocks of these kernels a multiprocessor should hold."""
+    return ONE_ROW_BLOCKS if n_rows == 1 and target.dependent_launch else MIN_BLOCKS[n_rows]
 
 
 def grid_of(n_out: int, n_experts: int, n_turns: int) -> tuple[int, int]:
@@ -78,7 +86,11 @@ def stages_of(type_id: int, n_rows: int, n_groups: int, n_blocks: int, room: int
 
 
 def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):
-    """Build `begin(...)`, which sends the first stages on their way, and `multiply(...)`, which computes all turns."""
+    """Build `send_early(...)` and `send_rest(...)`, which send the first stages on their way, `wait_early()`, and `multiply(...)`, all turns.
+
+    What is sent between the two has landed behind `wait_early`.  first .. end - 1: the block's output rows, in whole turns; `own`: this
+    thread's row in a turn; `matrix`: first byte of the matrix, `last` its last row.
+    """
     reader, staging = reader_of(form), staging_of(form)
     step = group_step(reader, form.split_scales, form.has_offset, n_rows)
     move = copies(target, stages - 2)
@@ -89,81 +101,81 @@ def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int 
     last_slot = (stages - 1) * slot_bytes
 
     @jit
-    def fetch_at(slot, weights, start, moved, row_bytes, lane):
-        """Copy this thread's pieces of the stage `moved` bytes behind a row's start."""
-        before = np.int32(start & 15)
-        piece = np.int32((before + moved) & -16) + 16 * lane
-        fetch(slot + 16 * lane, weights + (start - before + piece), np.int32(before + row_bytes - piece), lane)
+    def fetch_next(slot, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane):
+        """Send one stage, if any is left, close its group of copies, and return what comes next: (output row, bytes behind its start)."""
+        n, moved = upcoming
+        if n < end:
+            start = matrix + np.int64(min(n, last)) * row_bytes
+            before = np.int32(start & 15)
+            piece = np.int32((before + moved) & -16) + 16 * lane
+            fetch(slot + 16 * lane, weights + (start - before + piece), np.int32(before + row_bytes - piece), lane)
+            moved = np.int32(moved + stage_bytes)
+            if moved == all_bytes:
+                moved, n = np.int32(0), np.int32(n + ROWS_PER_TURN)
+        commit()
+        return n, moved
 
-    @jit
-    def begin(mine, weights, start, last_start, row_bytes, all_bytes, n_turns, lane):
-        """Send stages 0 .. stages - 2; return where the next one begins: (row start, turn, bytes behind the start)."""
-        turn, moved = np.int32(0), np.int32(0)
-        for ahead in range(stages - 1):
-            if turn < n_turns:
-                fetch_at(mine + ahead * slot_bytes, weights, start, moved, row_bytes, lane)
-                moved = np.int32(moved + stage_bytes)
-                if moved == all_bytes:
-                    moved, turn = np.int32(0), np.int32(turn + 1)
-                    start = min(start + np.int64(row_bytes) * ROWS_PER_TURN, last_start)
-            commit()
-        return start, turn, moved
+    def sender(first_stage: int, last_stage: int):
+        @jit
+        def send(mine, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane):
+            for ahead in range(first_stage, last_stage):
+                upcoming = fetch_next(mine + ahead * slot_bytes, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane)
+            return upcoming
+
+        return send
 
     @jit
     def multiply(
-        mine, weights, start, last_start, fetched, row_bytes, all_bytes, n_groups, n_turns, lane, codes_from, marks_from,
-        codes_pitch, marks_pitch, n, n_out, first_entry, n_entries, lanes, out,
+        mine, weights, matrix, upcoming, first, end, last, row_bytes, all_bytes, n_groups, own, lane, codes_from, marks_from,
+        codes_pitch, marks_pitch, n_out, first_entry, n_entries, lanes, out,
     ):
-        next_start, next_turn, next_moved = fetched
         block_at, group = (lane // groups_per_block) * block_bytes, lane % groups_per_block
         codes_from, marks_from = codes_from + 16 * lane, marks_from + 8 * lane
-        slot, ahead = mine, mine + last_slot
-        for turn in range(n_turns):
-            before = np.int32(start & 15)
+        slot = np.int32(0)
+        while first < end:
+            n = np.int32(first + own)
+            before = np.int32((matrix + np.int64(min(n, last)) * row_bytes) & 15)
             codes_at, marks_at = codes_from, marks_from
-            moved, g = np.int32(0), np.int32(lane)
-            while moved < all_bytes:
+            moved, left = np.int32(0), np.int32(n_groups)
+            while left > 0:
                 wait()
                 sync_warp()
-                if next_turn < n_turns:
-                    fetch_at(ahead, weights, next_start, next_moved, row_bytes, lane)
-                    next_moved = np.int32(next_moved + stage_bytes)
-                    if next_moved == all_bytes:
-                        next_moved, next_turn = np.int32(0), np.int32(next_turn + 1)
-                        next_start = min(next_start + np.int64(row_bytes) * ROWS_PER_TURN, last_start)
-                commit()
-                at = slot + (((before + moved) & 15) + block_at)
-                if np.int32(g - lane + per_stage) <= n_groups:
+                ahead = np.int32(slot - slot_bytes) if slot > 0 else np.int32(last_slot)
+                upcoming = fetch_next(mine + ahead, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane)
+                at = mine + (slot + ((before + moved) & 15) + block_at)
+                if left >= per_stage:
                     for unit in range(units):
                         step(at + unit * unit_bytes, group, codes_at + unit * UNIT, codes_pitch, marks_at + unit * 64, marks_pitch, lanes)
                 else:
                     for unit in range(units):
-                        if np.int32(g + 8 * unit) < n_groups:
+                        if np.int32(lane + 8 * unit) < left:
                             step(at + unit * unit_bytes, group, codes_at + unit * UNIT, codes_pitch, marks_at + unit * 64, marks_pitch, lanes)
-                moved, g = np.int32(moved + stage_bytes), np.int32(g + per_stage)
+                moved, left = np.int32((moved + stage_bytes) & 15), np.int32(left - per_stage)
                 codes_at, marks_at = codes_at + units * UNIT, marks_at + units * 64
-                slot = slot + slot_bytes if slot < mine + last_slot else mine
-                ahead = ahead + slot_bytes if ahead < mine + last_slot else mine
+                slot = np.int32(slot + slot_bytes) if slot < last_slot else np.int32(0)
             for r in range(n_rows):
                 total = tree_of_lanes(lanes[r])
                 lanes[r] = ZERO
                 if lane == 0 and n < n_out and r < n_entries:
                     out[np.int64(first_entry + r) * n_out + n] = total
-            n = np.int32(n + ROWS_PER_TURN)
-            start = min(start + np.int64(row_bytes) * ROWS_PER_TURN, last_start)
+            first = np.int32(first + ROWS_PER_TURN)
 
-    return begin, multiply
+    early = stages // 2
+    return SimpleNamespace(
+        send_early=sender(0, early), send_rest=sender(early, stages - 1), wait_early=copies(target, stages - 1 - early).wait, multiply=multiply,
+    )
 
 
 def dense_block(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):
     """Build `compute(block, weights, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)`: one block of one matrix.
 
-    `block` counts the matrix's blocks, `weights` is its address.  Exactly n_rows (1 .. MOST_ROWS) activation rows; weights are
-    fetched before the previous kernel's results are waited for.
+    `block` counts the matrix's blocks, `weights` is its address.  Exactly n_rows (1 .. MOST_ROWS) activation rows.  Half of the
+    stages are sent before the previous kernel's results are waited for, the rest behind the activation rows, which therefore wait
+    for no more weights than those.
     """
-    begin, multiply = _warp_products(form, n_rows, target, stages)
-    move, stage_row = copies(target, 0), row_stager(THREADS, target)
-    commit, wait_all = move.commit, move.wait
+    parts, stage_row = _warp_products(form, n_rows, target, stages), row_stager(THREADS, target)
+    send_early, send_rest, wait_early, multiply = parts.send_early, parts.send_rest, parts.wait_early, parts.multiply
+    commit = copies(target, 0).commit
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     staging = staging_of(form)
     pitch, per_stage, stage_bytes = staging.pitch, 8 * staging.units, staging.stage_bytes
@@ -174,16 +186,15 @@ def dense_block(form: WeightFormat, n_rows: int, target: Target, stages: int = S
         thread = np.int32(cuda.threadIdx.x)
         lane, in_warp, warp = thread & 7, (thread >> 3) & 3, thread >> 5
         first = np.int32(block) * np.int32(n_turns * ROWS_PER_TURN)
-        own_turns = min(np.int32(n_turns), np.int32((n_out - first + ROWS_PER_TURN - 1) // ROWS_PER_TURN))
-        n = np.int32(first + ROWS_PER_WARP * warp + in_warp)
-        last_start = np.int64(n_out - 1) * row_bytes
-        start = min(np.int64(n) * row_bytes, last_start)
+        end = np.int32(min(np.int32(first + n_turns * ROWS_PER_TURN), np.int32((n_out + ROWS_PER_TURN - 1) & -ROWS_PER_TURN)))
+        own, last, matrix = ROWS_PER_WARP * warp + in_warp, np.int32(n_out - 1), np.int64(0)
         all_bytes = np.int32((n_groups + per_stage - 1) // per_stage * stage_bytes)
         n_units = np.int32((n_groups + 7) >> 3)
         codes_pitch, marks_pitch = np.int64(n_units * 256), np.int64(n_units * 64)
         marks = shared + n_rows * codes_pitch
         mine = marks + (n_rows * marks_pitch + (warp * stages * ROWS_PER_WARP + in_warp) * pitch)
-        fetched = begin(mine, weights, start, last_start, row_bytes, all_bytes, own_turns, lane)
+        upcoming = np.int32(first + own), np.int32(0)
+        upcoming = send_early(mine, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane)
         if GO_EARLY:
             go_on()
         wait_before()
@@ -193,11 +204,12 @@ def dense_block(form: WeightFormat, n_rows: int, target: Target, stages: int = S
             lanes[r] = ZERO
             stage_row(shared + r * codes_pitch, marks + r * marks_pitch, codes_place, scales_place, sums_place, np.int32(r), n_groups, thread)
         commit()
-        wait_all()
+        upcoming = send_rest(mine, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane)
+        wait_early()
         cuda.syncthreads()
         multiply(
-            mine, weights, start, last_start, fetched, row_bytes, all_bytes, n_groups, own_turns, lane, shared, marks,
-            codes_pitch, marks_pitch, n, n_out, np.int32(0), np.int32(n_rows), lanes, out,
+            mine, weights, matrix, upcoming, first, end, last, row_bytes, all_bytes, n_groups, own, lane, shared, marks,
+            codes_pitch, marks_pitch, n_out, np.int32(0), np.int32(n_rows), lanes, out,
         )
         if not GO_EARLY:
             go_on()
@@ -213,7 +225,7 @@ def dense_rows(type_id: int, n_rows: int, stages: int, target: Target):
     """
     compute = dense_block(FORMATS[type_id], n_rows, target, stages)
 
-    @kernel(THREADS, MIN_BLOCKS[n_rows] if stages == STAGES else 1)
+    @kernel(THREADS, min_blocks(n_rows, target) if stages == STAGES else 1)
     def run(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
         compute(cuda.blockIdx.x, global_address(raw), row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)
 
@@ -228,14 +240,15 @@ def expert_rows(type_id: int, target: Target):
     sums, out); later entries of an expert find its weights in the cache.
     """
     form = FORMATS[type_id]
-    begin, multiply = _warp_products(form, 1, target)
+    parts = _warp_products(form, 1, target)
+    send_early, send_rest, multiply = parts.send_early, parts.send_rest, parts.multiply
     move, stage_row = copies(target, 0), row_stager(THREADS, target)
     commit, wait_all = move.commit, move.wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     staging = staging_of(form)
     pitch, per_stage, stage_bytes = staging.pitch, 8 * staging.units, staging.stage_bytes
 
-    @kernel(THREADS, MIN_BLOCKS[1])
+    @kernel(THREADS, min_blocks(1, target))
     def run(
         raw, expert_bytes, row_bytes, n_groups, n_out, n_turns, n_listed, experts, starts, entry_rows, codes, scales, sums, out
     ):
@@ -244,8 +257,8 @@ def expert_rows(type_id: int, target: Target):
         thread = np.int32(cuda.threadIdx.x)
         lane, in_warp, warp = thread & 7, (thread >> 3) & 3, thread >> 5
         first = np.int32(cuda.blockIdx.x) * np.int32(n_turns * ROWS_PER_TURN)
-        own_turns = min(np.int32(n_turns), np.int32((n_out - first + ROWS_PER_TURN - 1) // ROWS_PER_TURN))
-        n = np.int32(first + ROWS_PER_WARP * warp + in_warp)
+        end = np.int32(min(np.int32(first + n_turns * ROWS_PER_TURN), np.int32((n_out + ROWS_PER_TURN - 1) & -ROWS_PER_TURN)))
+        own, last = ROWS_PER_WARP * warp + in_warp, np.int32(n_out - 1)
         all_bytes = np.int32((n_groups + per_stage - 1) // per_stage * stage_bytes)
         n_units = np.int32((n_groups + 7) >> 3)
         codes_pitch, marks_pitch = np.int64(n_units * 256), np.int64(n_units * 64)
@@ -257,19 +270,19 @@ def expert_rows(type_id: int, target: Target):
         if listed >= n_listed[0]:
             return
         matrix = np.int64(experts[listed]) * expert_bytes
-        last_start = matrix + np.int64(n_out - 1) * row_bytes
-        start = min(matrix + np.int64(n) * row_bytes, last_start)
         codes_place, scales_place, sums_place = global_address(codes), global_address(scales), global_address(sums)
         for entry in range(starts[listed], starts[listed + 1]):
             cuda.syncthreads()
-            fetched = begin(mine, weights, start, last_start, row_bytes, all_bytes, own_turns, lane)
+            upcoming = np.int32(first + own), np.int32(0)
+            upcoming = send_early(mine, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane)
+            upcoming = send_rest(mine, weights, matrix, upcoming, end, last, row_bytes, all_bytes, lane)
             stage_row(shared, marks, codes_place, scales_place, sums_place, entry_rows[entry], n_groups, thread)
             commit()
             wait_all()
             cuda.syncthreads()
             multiply(
-                mine, weights, start, last_start, fetched, row_bytes, all_bytes, n_groups, own_turns, lane, shared, marks,
-                codes_pitch, marks_pitch, n, n_out, np.int32(entry), np.int32(1), lanes, out,
+                mine, weights, matrix, upcoming, first, end, last, row_bytes, all_bytes, n_groups, own, lane, shared, marks,
+                codes_pitch, marks_pitch, n_out, np.int32(entry), np.int32(1), lanes, out,
             )
         go_on()
 

@@ -15,12 +15,12 @@ LEAST_ROWS, MOST_ROWS = 5, 8
 OUTPUTS = 16
 THREADS = 32 * EIGHT
 COPIERS = THREADS // OUTPUTS
-MIN_BLOCKS = 3
-"""Blocks that a multiprocessor should hold: bounds the registers."""
 ONE_WAVE, MOST_TURNS = 396, 8
 """Blocks that a large card holds at once (132 multiprocessors), and turns beyond which a block is not made longer to fit into that."""
 FEW_BLOCKS, FEW_BYTES, BYTES = 264, 115_000, 76_700
 """Up to so many blocks two share a multiprocessor, else three: shared memory of a block."""
+FEW_HELD, HELD = 2, 3
+"""Blocks that a multiprocessor should then hold: bounds the registers."""
 FEW_STAGES = ((4, 5), (4, 4), (4, 3), (2, 8), (2, 5), (2, 4), (2, 3), (2, 2))
 STAGES = ((4, 4), (4, 3), (2, 4), (2, 3), (2, 2))
 """Units of a stage, and stages in flight: the first that fits is taken; of many blocks two stages of whole rows, where these fit."""
@@ -34,11 +34,12 @@ MARK_BYTES = 4 * MOST_ROWS
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a launch is cut: turns of a block, units a stage, stages, bytes of shared memory."""
+    """How a launch is cut: turns of a block, units a stage, stages, blocks a multiprocessor, bytes of shared memory."""
 
     turns: int
     units: int
     stages: int
+    held: int
     shared_bytes: int
 
 
@@ -63,5 +64,5 @@ def cut_of(type_id: int, n_groups: int, n_outs: tuple[int, ...], room: int) -> C
         for units, stages in FEW_STAGES if few else ((whole, 2), *STAGES):
             n_bytes = shared_bytes(type_id, n_groups, units, stages)
             if n_bytes <= most and staging_of(FORMATS[type_id], units).pieces <= MOST_COPIES * COPIERS:
-                return Cut(turns, units, stages, n_bytes)
+                return Cut(turns, units, stages, FEW_HELD if few else HELD, n_bytes)
     return None

@@ -17,7 +17,7 @@ from strata.cuda.joined_rows import MOST_FLOATS, MOST_MATRICES, float_block, flo
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.seam import Target, kernel
 from strata.cuda.shapes import shared_room
-from strata.cuda.window_cuts import LEAST_ROWS, MIN_BLOCKS, MOST_ROWS, OUTPUTS, THREADS, Cut, blocks_of, cut_of
+from strata.cuda.window_cuts import LEAST_ROWS, MOST_ROWS, OUTPUTS, THREADS, Cut, blocks_of, cut_of
 from strata.cuda.window_tiles import window_block
 from strata.formats.table import FORMATS
 
@@ -26,7 +26,7 @@ FLOAT_OUTPUTS = THREADS // THREADS_PER_OUTPUT
 
 
 @cache
-def window_products(type_id: int, units: int, stages: int, float_type: str, n_float_rows: int, staged: bool, target: Target):
+def window_products(type_id: int, units: int, stages: int, held: int, float_type: str, n_float_rows: int, staged: bool, target: Target):
     """Return the kernel for up to window_cuts.MOST_ROWS rows, exactly n_float_rows where there are float matrices (else 0).
 
     kernel(raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0,
@@ -37,7 +37,7 @@ def window_products(type_id: int, units: int, stages: int, float_type: str, n_fl
     floats = float_block(float_type, n_float_rows, staged, target, FLOAT_OUTPUTS) if float_type else None
     has_floats = bool(float_type)
 
-    @kernel(THREADS, MIN_BLOCKS)
+    @kernel(THREADS, held)
     def run(
         raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0, out_1, out_2,
         weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1,
@@ -90,7 +90,7 @@ def window_launch(
         *_filled([np.int32(one.n_out) for one in floats], MOST_FLOATS, np.int32(0)), np.int32(float_pitch(float_type, n_in) if floats else 0),
         values if floats else outs[0], *_filled(list(float_outs), MOST_FLOATS, outs[0]),
     )
-    kernel = window_products(m.type_id, cut.units, cut.stages, float_type, n_rows if floats else 0, staged, device.target)
+    kernel = window_products(m.type_id, cut.units, cut.stages, cut.held, float_type, n_rows if floats else 0, staged, device.target)
     return Launch(device, kernel, Shape((n_blocks, 1), THREADS, max(cut.shared_bytes, float_bytes)), arguments, programmatic)
 
 

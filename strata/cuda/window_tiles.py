@@ -112,12 +112,13 @@ def _stage_products(form: WeightFormat, units: int, target: Target):
 def window_block(form: WeightFormat, units: int, stages: int, target: Target):
     """Build `compute(block, weights, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out)`: one block of one matrix.
 
-    `block` counts the matrix's blocks, `weights` is its address; weights are fetched before the previous kernel's results are
-    waited for.
+    `block` counts the matrix's blocks, `weights` is its address.  Half of the stages are sent before the previous kernel's results are
+    waited for, the rest behind the activation rows, which therefore wait for no more weights than those.
     """
     staging = staging_of(form, units)
     fetch, move, stage_row = weight_fetcher(staging, COPIERS, target), copies(target, stages - 2), _row_stager(target)
-    commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
+    early = stages // 2
+    commit, wait, wait_early = move.commit, move.wait, copies(target, stages - 1 - early).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     products = _stage_products(form, units, target)
     pitch, stage_bytes, unit_bytes = staging.pitch, staging.stage_bytes, staging.unit_bytes
@@ -161,14 +162,16 @@ def window_block(form: WeightFormat, units: int, stages: int, target: Target):
         own_slot = (thread // COPIERS) * pitch + 16 * part
         copied, fetch_end = np.int32(thread // COPIERS), np.int32((end + OUTPUTS - 1) & -OUTPUTS)
         upcoming = np.int32(first + copied), np.int32(0)
-        for ahead in range(stages - 1):
+        for ahead in range(early):
             upcoming = fetch_next(stages_at + (ahead * slot_bytes + own_slot), weights, upcoming, fetch_end, last, row_bytes, all_bytes, part)
         go_on()
         wait_before()
         places = global_address(codes), global_address(scales), global_address(sums)
         stage_row(codes_to, marks_to, marks_bytes, code_pitch, places[0], places[1], places[2], n_rows, n_groups, warp, in_warp)
         commit()
-        wait_all()
+        for ahead in range(early, stages - 1):
+            upcoming = fetch_next(stages_at + (ahead * slot_bytes + own_slot), weights, upcoming, fetch_end, last, row_bytes, all_bytes, part)
+        wait_early()
         cuda.syncthreads()
         lanes, words, behind = cuda.local.array(4, np.float32), cuda.local.array(4, np.int32), cuda.local.array(2, np.int64)
         scales_of_rows = cuda.local.array(N_VALUES, np.float32), cuda.local.array(N_VALUES, np.float32)

@@ -82,7 +82,7 @@ def test_a_window_has_the_bits_of_the_host_however_it_is_cut(form, card, control
         cuts = {cut_of(form.type_id, n_in // 32, (n_out,), room)}
         for turns, units, stages in ((3, 4, 3), (6, 2, 3), (2, 10, 2)) if thorough else ((3, 2, 3),):
             if staging_of(form, units).pieces <= MOST_COPIES * COPIERS:
-                cuts.add(Cut(turns, units, stages, shared_bytes(form.type_id, n_in // 32, units, stages)))
+                cuts.add(Cut(turns, units, stages, 3, shared_bytes(form.type_id, n_in // 32, units, stages)))
         for cut in cuts:
             for n_rows in range(1, 9):
                 out = GuardedOutput(card, n_rows * n_out)

@@ -132,12 +132,12 @@ def window_products() -> Iterator[Entry]:
             cut = cut_of(type_id, n_groups, (n_out,), 227 << 10)
             for floats, n_rows in (("", 0), ("BF16", 5), ("BF16", 8)) if (n_groups, n_out) == (80, 16384) else (("", 0),):
                 staged = bool(floats) and float_cut(floats, 2560, n_rows, window_kernels.FLOAT_OUTPUTS)[0]
-                kind = cut.units, cut.stages, floats, n_rows, staged
+                kind = cut.units, cut.stages, cut.held, floats, n_rows, staged
                 if kind not in seen:
                     seen.add(kind)
                     yield Entry(
                         f"window_products {form.name} {cut.units} {cut.stages} {floats or 'alone'} {n_rows}",
-                        lambda t, i=type_id, k=kind: window_kernels.window_products(i, *k, t), _signature(WINDOW_PRODUCTS), 80,
+                        lambda t, i=type_id, k=kind: window_kernels.window_products(i, *k, t), _signature(WINDOW_PRODUCTS), 128 if cut.held == 2 else 80,
                         form.name in THOROUGH and n_groups > 24,
                     )
 

@@ -69,12 +69,12 @@ def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
     16 * part; left = bytes of the row from there on.
     """
     step = 16 * threads_per_row
-    c0, c1, c2, c3, c4 = (copier(16, k * step, k * step, target, once=True) for k in range(5))
+    c0, c1, c2, c3, c4, c5, c6, c7, c8 = (copier(16, k * step, k * step, target, once=True) for k in range(9))
     n_copies = -(-staging.pieces // threads_per_row)
     spare = n_copies * threads_per_row - staging.pieces
     last_bytes = 16 * (threads_per_row - spare)
-    if n_copies > 5:
-        raise DeviceError(f"stages of {staging.pieces} pieces", "a thread copies five at most", "use fewer units a stage")
+    if n_copies > 9:
+        raise DeviceError(f"stages of {staging.pieces} pieces", "a thread copies nine at most", "use fewer units a stage")
 
     @jit
     def fetch(slot, source, left, part):
@@ -86,8 +86,16 @@ def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
             c2(slot, source)
         if n_copies > 3 and left > 3 * step and (n_copies > 4 or 16 * part < last_bytes):
             c3(slot, source)
-        if n_copies > 4 and left > 4 * step and 16 * part < last_bytes:
+        if n_copies > 4 and left > 4 * step and (n_copies > 5 or 16 * part < last_bytes):
             c4(slot, source)
+        if n_copies > 5 and left > 5 * step and (n_copies > 6 or 16 * part < last_bytes):
+            c5(slot, source)
+        if n_copies > 6 and left > 6 * step and (n_copies > 7 or 16 * part < last_bytes):
+            c6(slot, source)
+        if n_copies > 7 and left > 7 * step and (n_copies > 8 or 16 * part < last_bytes):
+            c7(slot, source)
+        if n_copies > 8 and left > 8 * step and 16 * part < last_bytes:
+            c8(slot, source)
 
     return fetch
 

@@ -16,19 +16,16 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.readers import reader_of
 from strata.cuda.shapes import shared_room
-from strata.cuda.staging import staging_of
+from strata.cuda.tile_grids import shape_of, turns_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import EXPERTS, WINDOW, Tile, chunk_tile, experts_tile, layout_of
+from strata.cuda.tiles import EXPERTS, WINDOW, Tile, chunk_tile, experts_tile
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
-from strata.numerics.orders import EIGHT
 
 WINDOW_ROWS = 8
 LEAST_ROWS = EXPERTS.n_rows
 """Rows of the smallest tile of listed experts."""
-BLOCKS_PER_UNIT = 5
-"""Blocks of a tiled product that a multiprocessor should have before blocks take several output tiles in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +150,8 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *activations(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
-        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.target), programmatic)
+        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.target, room), programmatic)
     return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
-
-
-def turns_of(device: CudaDevice, weights: Packed, tile: Tile, n_row_tiles: int) -> int:
-    """Return how many output tiles a block computes in turn: more where there are blocks enough, and stages enough to copy ahead."""
-    units = staging_of(FORMATS[weights.type_id], tile.units).units
-    if -(-weights.n_groups // (EIGHT * units)) < tile.stages - 1:
-        return 1
-    n_tiles = _blocks(weights, tile, 1) * n_row_tiles
-    return max(1, min(tile.turns, n_tiles // (BLOCKS_PER_UNIT * device.card.multiprocessors)))
-
-
-def _blocks(weights: Packed, tile: Tile, turns: int) -> int:
-    return -(-weights.n_out // (tile.n_outputs * turns))
 
 
 def dense_tiled(
@@ -175,8 +159,8 @@ def dense_tiled(
 ) -> Launch:
     """As `dense`, on tensor cores with a given tiling."""
     n_row_tiles = -(-n_rows // tile.n_rows)
-    turns = turns_of(device, weights, tile, n_row_tiles)
-    shape = Shape((_blocks(weights, tile, turns), n_row_tiles), tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
+    turns = turns_of(weights.type_id, tile, weights.n_groups, weights.n_out, n_row_tiles, device.card.multiprocessors)
+    shape = shape_of(weights.type_id, tile, weights.n_out, turns, n_row_tiles)
     sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, n_rows, turns)
     kernel = dense_tiles(weights.type_id, tile, device.target)
     return Launch(device, kernel, shape, (weights.raw, *sizes, *activations(weights, x), out), programmatic)
@@ -197,7 +181,7 @@ def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, pro
 
 def plan(device: CudaDevice, lists: Lists, programmatic: bool = False, tile: Tile | None = None) -> Launch:
     """Cut the listed experts' entries into tiles for `listed_tiled` with the same tiling, of LEAST_ROWS rows or more."""
-    tile = tile or experts_tile(device.target)
+    tile = tile or experts_tile(device.target, shared_room(device.card.capability))
     arguments = (np.int32(tile.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
 
@@ -206,9 +190,10 @@ def listed_tiled(
     device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False, tile: Tile | None = None
 ) -> Launch:
     """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for the same tiling."""
-    tile = tile or experts_tile(device.target)
-    turns = turns_of(device, weights, tile, -(-lists.most_entries // tile.n_rows))
-    shape = Shape((_blocks(weights, tile, turns), lists.most_tiles), tile.n_threads, layout_of(weights.type_id, tile).shared_bytes)
+    tile = tile or experts_tile(device.target, shared_room(device.card.capability))
+    n_row_tiles = -(-lists.most_entries // tile.n_rows)
+    turns = turns_of(weights.type_id, tile, weights.n_groups, weights.n_out, n_row_tiles, device.card.multiprocessors)
+    shape = shape_of(weights.type_id, tile, weights.n_out, turns, lists.most_tiles)
     arguments = (
         weights.raw, np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns), lists.n_tiles,
         lists.tile_listed, lists.tile_first, lists.experts, lists.starts, lists.entry_rows,

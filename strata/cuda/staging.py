@@ -22,7 +22,7 @@ from strata.formats.contract import GROUP, WeightFormat
 UNIT = 256
 LARGEST_STAGE = 328
 """Bytes of a row per stage, at most, where one unit is not longer."""
-MOST_COPIES = 6
+MOST_COPIES = 9
 """Pieces of a stage that one thread copies."""
 UNIT_BYTES = UNIT + 64
 """Shared memory of one unit of an activation row."""
@@ -71,7 +71,7 @@ def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
     16 * part; left = bytes of the row from there on.
     """
     step = 16 * threads_per_row
-    c0, c1, c2, c3, c4, c5 = (copier(16, k * step, k * step, target, once=True) for k in range(MOST_COPIES))
+    c0, c1, c2, c3, c4, c5, c6, c7, c8 = (copier(16, k * step, k * step, target, once=True) for k in range(MOST_COPIES))
     n_copies = -(-staging.pieces // threads_per_row)
     spare = n_copies * threads_per_row - staging.pieces
     last_bytes = 16 * (threads_per_row - spare)
@@ -90,8 +90,14 @@ def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
             c3(slot, source)
         if n_copies > 4 and left > 4 * step and (n_copies > 5 or 16 * part < last_bytes):
             c4(slot, source)
-        if n_copies > 5 and left > 5 * step and 16 * part < last_bytes:
+        if n_copies > 5 and left > 5 * step and (n_copies > 6 or 16 * part < last_bytes):
             c5(slot, source)
+        if n_copies > 6 and left > 6 * step and (n_copies > 7 or 16 * part < last_bytes):
+            c6(slot, source)
+        if n_copies > 7 and left > 7 * step and (n_copies > 8 or 16 * part < last_bytes):
+            c7(slot, source)
+        if n_copies > 8 and left > 8 * step and 16 * part < last_bytes:
+            c8(slot, source)
 
     return fetch
 

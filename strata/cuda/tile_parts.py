@@ -1,4 +1,4 @@
-"""The inner parts of the tile kernels: copying a stage, one group's products, and the meeting of the lanes.
+"""The inner parts of the tile kernels: copying a stage, and one group's products.
 
 A group's integer, times its sub-scales where it has two, is exact and below 2^24 (see the formats); so is its product with
 one sub-scale in float32.  Integers become floats without a conversion: a product starts from the bits of 3 * 2^22, so that its bits
@@ -7,17 +7,14 @@ the sub-scale where there is one.  Does not know: matrices, experts.
 """
 
 import numpy as np
-from numba import cuda
 
 from strata.cuda.addresses import (
-    copier, global_address, shared_four_floats, shared_four_words, shared_two_floats, shared_two_words, shared_word, store_shared_float,
-    store_shared_four_floats,
+    copier, global_address, shared_four_words, shared_two_floats, shared_two_words, shared_word,
 )
-from strata.cuda.on_cuda import tree8
 from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float, shuffle_int
 from strata.cuda.staging import staging_of
 from strata.cuda.tile_words import tile_reader_of
-from strata.cuda.tiles import COLUMNS_AT_ONCE, Layout, Tile
+from strata.cuda.tiles import Layout, Tile
 from strata.errors import DeviceError
 from strata.formats.contract import WeightFormat
 from strata.numerics.orders import EIGHT
@@ -184,69 +181,3 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
                     multiply_column(begin + beside, codes_at, marks_at, values, words, same, lanes, first_lane)
 
     return reader.scales, gather, multiply
-
-
-def lanes_meeting(tile: Tile):
-    """Build `finish(...)`: the lanes of a tile meet in the tree, and the sums are stored.
-
-    A thread stores `wide` values at once: the four of one tensor-core product where there are enough of them for all warps.
-    `meeting_at`: shared memory that nobody else uses; whoever calls has met the other warps since the last call.
-    """
-    bands, columns, n_warps, per_warp = tile.bands, tile.columns, tile.warps_per_set, tile.lanes_per_warp
-    at_once = min(columns, COLUMNS_AT_ONCE)
-    per_pass, per_lane = 4 * at_once * bands, 4 * columns * bands
-    wide = 4 if per_pass // 4 % n_warps == 0 else 1
-    share, step = per_pass // wide // n_warps, 128 * per_pass
-
-    @jit
-    def put(at, lanes, v):
-        if wide == 4:
-            store_shared_four_floats(at, lanes[v], lanes[v + 1], lanes[v + 2], lanes[v + 3])
-        else:
-            store_shared_float(at, lanes[v])
-
-    @jit
-    def lane_of(at, which):
-        """One lane's values: four, or one four times."""
-        if wide == 4:
-            return shared_four_floats(at + which * step)
-        value = from_bits(np.int32(shared_word(at + which * step)))
-        return value, value, value, value
-
-    @jit
-    def meet(at):
-        """The sums of all lanes."""
-        a, b, c, d = lane_of(at, 0), lane_of(at, 1), lane_of(at, 2), lane_of(at, 3)
-        e, f, g, h = lane_of(at, 4), lane_of(at, 5), lane_of(at, 6), lane_of(at, 7)
-        return (
-            tree8(a[0], b[0], c[0], d[0], e[0], f[0], g[0], h[0]), tree8(a[1], b[1], c[1], d[1], e[1], f[1], g[1], h[1]),
-            tree8(a[2], b[2], c[2], d[2], e[2], f[2], g[2], h[2]), tree8(a[3], b[3], c[3], d[3], e[3], f[3], g[3], h[3]),
-        )
-
-    @jit
-    def store(v, total, begin, thread, first_output, n_out, count, first_entry, out):
-        column, band = begin + v // (4 * bands), (v // 4) % bands
-        row = np.int32(8 * column + 2 * (thread & 3) + (v & 1))
-        n = np.int32(first_output + 16 * band + 8 * ((v >> 1) & 1) + (thread >> 2))
-        if row < count and n < n_out:
-            out[np.int64(first_entry + row) * n_out + n] = total
-
-    @jit
-    def finish(meeting_at, lanes, thread, warp, which, first_output, n_out, count, first_entry, out):
-        place = meeting_at + (which * (EIGHT * step) + 4 * wide * thread)
-        for begin in range(0, columns, at_once):
-            if begin:
-                cuda.syncthreads()
-            for e in range(per_warp):
-                for v in range(0, per_pass, wide):
-                    if 4 * begin * bands + v < per_lane:
-                        put(place + ((per_warp * warp + e) * step + 128 * v), lanes, e * per_lane + 4 * begin * bands + v)
-            cuda.syncthreads()
-            for s in range(share):
-                v = np.int32(wide * (warp * share + s))
-                if columns % at_once == 0 or 4 * begin * bands + v < per_lane:
-                    totals = meet(place + 128 * v)
-                    for k in range(wide):
-                        store(np.int32(v + k), totals[k], begin, thread, first_output, n_out, count, first_entry, out)
-
-    return finish

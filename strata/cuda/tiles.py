@@ -18,7 +18,9 @@ from strata.numerics.orders import EIGHT
 CODE_PADS = (16, 32)
 """Bytes between rows of codes in shared memory, read word by word or two words at once: eight (four) rows' words lie in different banks."""
 COLUMNS_AT_ONCE = 4
-"""Columns of eight rows whose lanes meet in shared memory at once."""
+"""Columns of eight rows whose lanes meet in shared memory at once, where there is no room for all."""
+ROOM = 227 << 10
+"""Shared memory of a block whose lanes meet behind the stages, as cards of compute capability 9.0 to 10.x have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +81,29 @@ class Tile:
 
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
-CHUNK = Tile(bands=2, columns=8, sets=2, units=2, stages=2, min_blocks=1, side_by_side=8, turns=4)
-"""For prompt chunks, from compute capability 9.0 on: sixteen warps of 128 registers."""
+CHUNK = Tile(bands=4, columns=6, sets=1, units=2, stages=2, min_blocks=1, side_by_side=6, turns=4)
+"""For prompt chunks, where a block can have ROOM.  With 48 rows, registers are left for products of one column to run while the
+floats of another are computed."""
 MIDDLE = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
-"""For prompt chunks on cards from 8.0 to 8.9, with less shared memory."""
-EXPERTS = Tile(bands=2, columns=6, sets=2, units=1, stages=3, min_blocks=1, side_by_side=6, turns=8)
+"""For prompt chunks on later cards than 7.5 with less shared memory."""
+EXPERTS = Tile(bands=4, columns=6, sets=1, units=2, stages=2, min_blocks=1, side_by_side=6, turns=8)
 """For listed experts of prompt chunks, which have some forty rows."""
 FEW_EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
-"""For the same on cards from 8.0 to 8.9."""
+"""For the same on later cards than 7.5 with less shared memory."""
 SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
 """For both on cards before compute capability 8.0, with less shared memory."""
 
 
-def chunk_tile(target: Target) -> Tile:
-    """Return the tiling of a chunk's dense products on a card."""
-    if target.dependent_launch:
+def chunk_tile(target: Target, room: int) -> Tile:
+    """Return the tiling of a chunk's dense products on a card; room: the bytes of shared memory that a block can have."""
+    if room >= ROOM:
         return CHUNK
     return MIDDLE if target.async_copies else SNUG
 
 
-def experts_tile(target: Target) -> Tile:
+def experts_tile(target: Target, room: int) -> Tile:
     """Return the tiling of a chunk's listed experts on a card; it has no fewer rows than EXPERTS."""
-    if target.dependent_launch:
+    if room >= ROOM:
         return EXPERTS
     return FEW_EXPERTS if target.async_copies else SNUG
 
@@ -110,7 +113,7 @@ class Layout:
     """Byte offsets inside a stage of shared memory, and the sizes of a stage and of a block's whole dynamic memory.
 
     A group's marks are `group_marks` bytes: scales [row], or, where sums of codes are used, [pair of rows] of two scales and two sums.
-    The lanes meet at `meeting_at`.
+    The lanes of `columns_at_once` columns meet at `meeting_at`.
     """
 
     pitch: int
@@ -119,6 +122,7 @@ class Layout:
     marks_at: int
     group_marks: int
     stage_bytes: int
+    columns_at_once: int
     meeting_at: int
     shared_bytes: int
 
@@ -132,7 +136,14 @@ def layout_of(type_id: int, tile: Tile) -> Layout:
     marks_at = codes_at + tile.n_rows * code_pitch
     group_marks = (8 if form.has_offset else 4) * tile.n_rows
     stage_bytes = marks_at + EIGHT * staging.units * group_marks
-    lanes_bytes = 4 * EIGHT * 32 * tile.sets * min(tile.columns, COLUMNS_AT_ONCE) * tile.bands * 4
-    all_stages = tile.stages * stage_bytes
-    meeting_at, shared_bytes = (all_stages, all_stages + lanes_bytes) if tile.turns > 1 else (0, max(all_stages, lanes_bytes))
-    return Layout(staging.pitch, codes_at, code_pitch, marks_at, group_marks, stage_bytes, meeting_at, shared_bytes)
+    all_stages, few = tile.stages * stage_bytes, min(tile.columns, COLUMNS_AT_ONCE)
+    if tile.turns == 1:
+        return Layout(staging.pitch, codes_at, code_pitch, marks_at, group_marks, stage_bytes, few, 0, max(all_stages, _lanes_bytes(tile, few)))
+    at_once = next(n for n in (tile.columns, few) if n == few or all_stages + _lanes_bytes(tile, n) <= ROOM)
+    shared_bytes = all_stages + _lanes_bytes(tile, at_once)
+    return Layout(staging.pitch, codes_at, code_pitch, marks_at, group_marks, stage_bytes, at_once, all_stages, shared_bytes)
+
+
+def _lanes_bytes(tile: Tile, n_columns: int) -> int:
+    """Return the shared memory in which the lanes of n_columns columns meet."""
+    return 4 * EIGHT * 32 * tile.sets * n_columns * tile.bands * 4

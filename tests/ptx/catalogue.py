@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from strata.formats.table import FORMATS, by_name
 
+LESS_ROOM = 64 << 10
+"""Bytes of shared memory that every card has."""
 THOROUGH = ("Q4_K", "Q3_K", "Q2_0")
 """Formats that stand for the kinds of unpacking: an offset and aligned words; split scales; turned words with a bias."""
 
@@ -57,7 +59,7 @@ ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 def quantised_products() -> Iterator[Entry]:
     from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
     from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-    from strata.cuda.tiles import CHUNK, SNUG, WINDOW, chunk_tile, experts_tile
+    from strata.cuda.tiles import ROOM, WINDOW, chunk_tile, experts_tile
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
@@ -71,12 +73,16 @@ def quantised_products() -> Iterator[Entry]:
                 _signature(DENSE_ROWS), 168, chosen and n_rows in (1, 8),
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
-        for name, tile in (("window", WINDOW), ("chunk", CHUNK), ("snug chunk", SNUG)):
+        yield Entry(f"dense_tiles {form.name} window", lambda t, i=type_id: dense_tiles(i, WINDOW, t), _signature(DENSE_TILES), 80, chosen)
+        for name, room in (("", ROOM), (" with less room", LESS_ROOM)):
             yield Entry(
-                f"dense_tiles {form.name} {name}", lambda t, i=type_id, s=tile: dense_tiles(i, chunk_tile(t) if s is CHUNK else s, t), _signature(DENSE_TILES),
-                {WINDOW: 80, SNUG: 128}.get(tile, 255), chosen,
+                f"dense_tiles {form.name} chunk{name}", lambda t, i=type_id, r=room: dense_tiles(i, chunk_tile(t, r if t.dependent_launch else LESS_ROOM), t),
+                _signature(DENSE_TILES), 255, chosen,
             )
-        yield Entry(f"expert_tiles {form.name}", lambda t, i=type_id: expert_tiles(i, experts_tile(t), t), _signature(EXPERT_TILES), 128, chosen)
+            yield Entry(
+                f"expert_tiles {form.name}{name}", lambda t, i=type_id, r=room: expert_tiles(i, experts_tile(t, r if t.dependent_launch else LESS_ROOM), t),
+                _signature(EXPERT_TILES), 255 if room == ROOM else 128, chosen,
+            )
 
 
 def expert_products() -> Iterator[Entry]:

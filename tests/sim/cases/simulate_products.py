@@ -7,6 +7,7 @@ from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats
 from strata.cuda.tiles import WINDOW, Tile
 from strata.formats.table import by_name
 from tests.gpu.checks_projections import check_projections
+from tests.gpu.checks_tiles import check_dense, check_listed
 from tests.gpu.support import (
     GuardedOutput, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, packed_weights, padded_bytes, product_on_host,
     random_float_weights, random_rows, turned,
@@ -72,6 +73,14 @@ def test_a_tile_of_64_outputs(name, n_in, card, control):
     weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
     dense_tiled(card, weights, uploaded(card, coded), n_rows, out.inside, Tile(4, 1, 1, 1, 2, 1)).go()
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
+
+
+@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320)])
+def test_output_tiles_in_turn(name, n_in, card, control, monkeypatch):
+    """Stages are copied ahead across the end of a tile; the last block has one tile less."""
+    tile = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2, turns=2)
+    check_dense(card, control, monkeypatch, by_name(name), 36, n_in, (17,), (2,), tile)
+    check_listed(card, control, monkeypatch, by_name(name), 34, n_in, (1, 0, 17), (2,), tile)
 
 
 def test_listed_experts(card, control):

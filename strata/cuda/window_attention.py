@@ -14,6 +14,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
+from strata.cuda.addresses import copier, global_address, shared_address
 from strata.cuda.attention_parts import SPLIT, ZERO, weigh_column
 from strata.cuda.cells import INT8_GROUP
 from strata.cuda.key_reads import cell_reader
@@ -29,8 +30,8 @@ MANY_ROWS = 4
 """Windows of this many rows have blocks enough for MANY_HEADS."""
 CELLS_AT_ONCE = 4
 WARP = 32
-MOST_THREADS = 900
-"""Threads of a multiprocessor: three blocks of FEW_HEADS, one of MANY_HEADS."""
+MOST_THREADS = 1100
+"""Threads of a multiprocessor that registers are left for: three blocks of FEW_HEADS or two of MANY_HEADS at the real geometry."""
 TEAM = 2 * SPLIT
 """Threads of a team, which has a few heads of the block: two a cell, or one for every two dimensions."""
 
@@ -127,36 +128,37 @@ def takes(kv: str, target: Target) -> bool:
 
 def _fetch(shape: StagedShape, target: Target):
     """Build `ask(...)`: queries; `fetch(...)`: keys, then values of the split's n cells, each a group of copies."""
-    reader, move = cell_reader(shape.kv, shape.size), copies(target, 0)
+    reader, copy16, commit = cell_reader(shape.kv, shape.size), copier(16, 0, 0, target), copies(target, 0).commit
     pieces, turn, n_scales, n_threads, n_kv = reader.pieces, reader.turn, shape.n_scales, shape.n_threads, shape.n_kv
     row_bytes, values_byte, scales_at, ids_at = 16 * pieces, 4 * shape.values_at, shape.scales_at, shape.ids_at
     size, n_queries, queries_byte = shape.size, shape.group * shape.size // 4, 4 * shape.queries_at
-    copy16, commit = move.copy16, move.commit
 
     @jit
-    def ask(shared, queries, first_head, thread):
-        source = 4 * first_head * size
+    def ask(at, queries, first_head, thread):
+        to, source = at + queries_byte, global_address(queries) + 4 * first_head * size
         for i in range(thread, n_queries, n_threads):
-            copy16(shared, np.int64(queries_byte + 16 * i), queries, source + 16 * i)
+            copy16(to + 16 * i, source + 16 * i)
 
     @jit
-    def fetch(shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread):
+    def vector_at(ids, cell, piece):
+        return np.int64(ids[ids_at + cell]) * (n_kv * row_bytes) + 16 * piece
+
+    @jit
+    def fetch(at, shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread):
+        keys, values = global_address(k_codes) + first_vector * row_bytes, global_address(v_codes) + first_vector * row_bytes
         for i in range(thread, n * pieces, n_threads):
             cell, piece = i // pieces, i % pieces
-            source = (first_vector + np.int64(ids[ids_at + cell]) * n_kv) * row_bytes + 16 * piece
-            copy16(shared, np.int64(cell * row_bytes + 16 * (piece ^ (cell & turn))), k_codes, source)
+            copy16(at + (cell * row_bytes + 16 * (piece ^ (cell & turn))), keys + vector_at(ids, cell, piece))
         commit()
         for i in range(thread, n * pieces, n_threads):
-            cell, piece = i // pieces, i % pieces
-            source = (first_vector + np.int64(ids[ids_at + cell]) * n_kv) * row_bytes + 16 * piece
-            copy16(shared, np.int64(values_byte + 16 * i), v_codes, source)
+            copy16(at + values_byte + 16 * i, values + vector_at(ids, i // pieces, i % pieces))
         commit()
         for i in range(thread, n * n_scales, n_threads):
             cell, which = i // n_scales, i % n_scales
             vector = first_vector + np.int64(ids[ids_at + cell]) * n_kv
-            at = 2 * (vector * n_scales + which)
-            shared[scales_at + i] = half(load_u16(k_scales, at))
-            shared[scales_at + SPLIT * n_scales + i] = half(load_u16(v_scales, at))
+            source = 2 * (vector * n_scales + which)
+            shared[scales_at + i] = half(load_u16(k_scales, source))
+            shared[scales_at + SPLIT * n_scales + i] = half(load_u16(v_scales, source))
 
     return ask, fetch
 
@@ -289,7 +291,7 @@ def staged_kernel(shape: StagedShape, target: Target):
         totals, triples,
     ):
         shared = cuda.shared.array(0, types.float32)
-        ids = cuda.shared.array(0, types.int32)
+        ids, start = cuda.shared.array(0, types.int32), shared_address(shared)
         values, dots = cuda.local.array(4, np.float32), cuda.local.array(n_dots, np.float32)
         sums = cuda.local.array(n_sums, np.float32)
         go_on()
@@ -304,12 +306,12 @@ def staged_kernel(shape: StagedShape, target: Target):
         count = positions[row] + 1 if dense else counts[row]
         if split * SPLIT >= count:
             return
-        ask(shared, queries, first_head, thread)
+        ask(start, queries, first_head, thread)
         n = min(np.int32(count - split * SPLIT), np.int32(SPLIT))
         if thread < n:
             ids[ids_at + thread] = own
         cuda.syncthreads()
-        fetch(shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread)
+        fetch(start, shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread)
         keys_here()
         cuda.syncthreads()
         team = np.int32(thread // TEAM)

@@ -2,7 +2,7 @@
 
 A variant changes constants of modules; each has to give the bits of the first one of its room.  A figure is the time of one set
 of launches in a graph of many, microseconds: alone (every launch waits for the one before) and early (programmatic launches).
-Sets have cells or weights of their own, more than the card's cache holds together.  Some twelve kernels are compiled.
+Sets have cells or weights of their own, more than the card's cache holds together.  Some seventeen kernels are compiled; ROOMs: merge, heads, selection, down, chunk.
 """
 
 import os
@@ -49,7 +49,9 @@ class Variant:
             getattr(import_module(module), name).cache_clear()
 
 
-MERGING, WINDOW, NARROW, LONG = (f"strata.cuda.{name}" for name in ("merging", "window_attention", "narrow_selection", "float_long_rows"))
+MERGING, WINDOW, NARROW, LONG, TILED, ROWWISE = (
+    f"strata.cuda.{name}" for name in ("merging", "window_attention", "narrow_selection", "float_long_rows", "tiled_attention", "attention")
+)
 
 
 def merge_warps(n: int) -> Variant:
@@ -70,6 +72,36 @@ def long_rows(n_steps: int, n_outputs: int) -> Variant:
     return Variant(f"{n_steps} steps, {n_outputs} outputs", constants, ((LONG, "long_rows"),))
 
 
+def tile_rows(n: int) -> Variant:
+    """Prompt tiles of n rows."""
+    return Variant(f"tiles of {n} rows", {(TILED, "ROWS"): n}, ((TILED, "tile_kernel"), (ROWWISE, "attention_kernel")))
+
+
+def random_halves(card, n: int):
+    """Half-precision values from 1/32 to 1, of both signs."""
+    generator = np.random.default_rng(n)
+    return flat(card, generator.integers(0x2800, 0x3C00, n, np.uint16) | generator.integers(0, 2, n, np.uint16) << 15)
+
+
+def chunk(card, n: int) -> Callable:
+    """Attention of a prompt chunk of n rows from position 0 on, to all cells."""
+    from strata.cuda.attention import AttentionOutput, SplitScratch, launch_attention
+    from strata.cuda.heads import AttentionCells
+
+    vectors = n * C.n_kv_heads * C.head_dim
+    nothing = flat(card, np.zeros(1, np.uint16))
+    cells = AttentionCells(n, 1, random_halves(card, vectors), nothing, random_halves(card, vectors + 2), nothing)
+    queries, projected = flat(card, normal(2, n, C.attention_width)), flat(card, normal(3, n, C.q_gate_width))
+    tables, one = tables_of(card, window_of((0, 0, n)), spare=0), flat(card, np.zeros(1, np.float32))
+    outputs, coded = [card.zeros("outputs", n * C.attention_width, np.float32) for _ in range(2)], CodedOutput(card, n, C.attention_width).coded
+    output = AttentionOutput(projected, *outputs, coded)
+    scratch = SplitScratch(0, one, one, one)
+    return lambda: (
+        [launch_attention(card, C, tables, "f16", n, queries, cells, None, None, C.selection_width, 0.0625, scratch, output) for _ in range(2)],
+        (*outputs, coded.codes, coded.scales),
+    )
+
+
 def attention(card, n: int) -> Callable:
     """Attention of n conversations over the whole selection, and its merge."""
     from strata.cuda.attention import AttentionOutput, SplitScratch, launch_attention
@@ -77,9 +109,8 @@ def attention(card, n: int) -> Callable:
 
     width, generator = C.selection_width, np.random.default_rng(1)
     vectors = N_SLOTS * N_CELLS * C.n_kv_heads * C.head_dim
-    k, v = (flat(card, generator.integers(0x2800, 0x3C00, vectors, np.uint16) | generator.integers(0, 2, vectors, np.uint16) << 15) for _ in range(2))
     nothing = flat(card, np.zeros(1, np.uint16))
-    cells = AttentionCells(N_CELLS, 1, k, nothing, v, nothing, nothing, flat(card, np.zeros(1, np.float32)))
+    cells = AttentionCells(N_CELLS, 1, random_halves(card, vectors), nothing, random_halves(card, vectors + 2), nothing)
     chosen = np.stack([np.sort(generator.choice(POSITION + 1, width, replace=False)) for _ in range(n)]).astype(np.int32)
     chosen, counts = flat(card, chosen), flat(card, np.full(n, width, np.int32))
     queries, projected = flat(card, normal(2, n, C.attention_width)), flat(card, normal(3, n, C.q_gate_width))
@@ -136,6 +167,7 @@ def rooms() -> dict[str, tuple[Callable, tuple[int, ...], list[Variant]]]:
         "heads": (attention, (1, 2, 4, 8), [heads(4, 1100, "as in force"), *wide]),
         "selection": (selection, (1, 8), cuts),
         "down": (down, (1,), [long_rows(10, 3), long_rows(4, 3), long_rows(10, 2), old]),
+        "chunk": (chunk, (2048,), [tile_rows(4), tile_rows(2)]),
     }
 
 

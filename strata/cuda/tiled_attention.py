@@ -1,6 +1,6 @@
 """Attention of prompt rows that take all their cells: neighbouring rows share keys and values.
 
-The orders of host/attention.py.  A thread block has four rows of one slot and one K/V head with its group of query heads, and goes
+The orders of host/attention.py.  A thread block has ROWS rows of one slot and one K/V head with its group of query heads, and goes
 through splits of 64 cells, merging on the way; the next keys are fetched while values are summed and the other way round.  Rows
 differ in where their cells end: a team of 64 threads has a few query heads of one row, so each goes as far as its row.  In scores a
 thread has four lanes of the dot products of its heads with two cells, in value sums four dimensions of its heads.
@@ -28,6 +28,9 @@ from strata.cuda.seam import (
 from strata.cuda.staged_reads import FORMATS, no_more, staged_reader
 
 ROWS = 4
+"""Rows of a block: four share most, two leave room for a second block, which computes while the first one waits."""
+MOST_THREADS = 512
+"""Threads of a multiprocessor that registers are left for."""
 TEAM = 64
 CELLS_AT_ONCE = 4
 LARGEST_HEAD = 256
@@ -292,7 +295,7 @@ def tile_kernel(shape: TileShape, target: Target):
     old_at, new_at, n_dots, n_sums, per_row = tops_at + n_queries, tops_at + 2 * n_queries, 8 * heads, 4 * heads, group * size // 4
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
-    @kernel(n_threads, 1)
+    @kernel(n_threads, max(1, MOST_THREADS // n_threads))
     def run(
         queries, k_codes, k_scales, v_codes, v_scales, slots, positions, cells, counts, width, n_cells, scale, n_rows, projected, out,
         gated, codes, turned, scales, sums,

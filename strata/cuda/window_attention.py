@@ -2,9 +2,8 @@
 
 The orders of host/attention.py, with the triples of attention.py, which merging.py merges.  A thread block has one row, one split
 and a part of a K/V head's query heads, so that one row's splits fill a card.  Keys and values of the split come by asynchronous
-copies into shared memory, the values while scores are made.  Two neighbouring threads make a cell's scores for a team's heads, each
-with four lanes of every dot product; in value sums a thread has two dimensions of its team's heads.  One warp more sums the weights
-meanwhile, a head a thread.  Does not know: which cells, the merge.
+copies into shared memory, the values while scores are made.  Teams of threads have a few heads each; one warp more sums the weights,
+a head a thread, while they make value sums.  Does not know: which cells, the merge.
 """
 
 from dataclasses import dataclass
@@ -14,25 +13,26 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.attention_parts import SPLIT, ZERO, weigh_column
+from strata.cuda.addresses import shared_address
+from strata.cuda.attention_parts import SPLIT
 from strata.cuda.cells import INT8_GROUP
 from strata.cuda.key_reads import cell_reader
-from strata.cuda.seam import (
-    Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_two_floats, load_u16, mul,
-    wait_for_dependency,
-)
-from strata.cuda.staged_reads import FORMATS, no_more, staged_reader
+from strata.cuda.seam import Target, copies, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.staged_reads import FORMATS, staged_reader
+from strata.cuda.window_attention_parts import TEAM, WARP, arrival, split_scores, split_softmax, split_values
 
 FEW_HEADS, MANY_HEADS = 6, 12
 """Query heads of a thread block, at most: fewer make more blocks, more share a split's keys and values."""
 MANY_ROWS = 4
 """Windows of this many rows have blocks enough for MANY_HEADS."""
-CELLS_AT_ONCE = 4
-WARP = 32
-MOST_THREADS = 900
-"""Threads of a multiprocessor: three blocks of FEW_HEADS, one of MANY_HEADS."""
-TEAM = 2 * SPLIT
-"""Threads of a team, which has a few heads of the block: two a cell, or one for every two dimensions."""
+MOST_TEAMS = 7
+MOST_THREADS = 1100
+"""Threads of a multiprocessor that registers are left for: three blocks of FEW_HEADS or two of MANY_HEADS at the real geometry."""
+
+
+def per_thread(group: int) -> int:
+    """Return the heads of a team, of which a thread makes the scores of one cell."""
+    return next(n for n in (3, 2, 1) if group % n == 0)
 
 
 def heads_of(n_rows: int) -> int:
@@ -55,11 +55,11 @@ class StagedShape:
     def group(self) -> int:
         """Query heads of a thread block."""
         of_key = self.n_q // self.n_kv
-        return next(n for n in range(min(self.most_heads, of_key), 0, -1) if of_key % n == 0)
+        return next(n for n in range(min(self.most_heads, of_key), 0, -1) if of_key % n == 0 and n // per_thread(n) <= MOST_TEAMS)
 
     @property
     def heads_per_thread(self) -> int:
-        return next(n for n in (3, 2, 1) if self.group % n == 0)
+        return per_thread(self.group)
 
     @property
     def n_teams(self) -> int:
@@ -125,148 +125,6 @@ def takes(kv: str, target: Target) -> bool:
     return kv in FORMATS and target.async_copies
 
 
-def _fetch(shape: StagedShape, target: Target):
-    """Build `ask(...)`: queries; `fetch(...)`: keys, then values of the split's n cells, each a group of copies."""
-    reader, move = cell_reader(shape.kv, shape.size), copies(target, 0)
-    pieces, turn, n_scales, n_threads, n_kv = reader.pieces, reader.turn, shape.n_scales, shape.n_threads, shape.n_kv
-    row_bytes, values_byte, scales_at, ids_at = 16 * pieces, 4 * shape.values_at, shape.scales_at, shape.ids_at
-    size, n_queries, queries_byte = shape.size, shape.group * shape.size // 4, 4 * shape.queries_at
-    copy16, commit = move.copy16, move.commit
-
-    @jit
-    def ask(shared, queries, first_head, thread):
-        source = 4 * first_head * size
-        for i in range(thread, n_queries, n_threads):
-            copy16(shared, np.int64(queries_byte + 16 * i), queries, source + 16 * i)
-
-    @jit
-    def fetch(shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread):
-        for i in range(thread, n * pieces, n_threads):
-            cell, piece = i // pieces, i % pieces
-            source = (first_vector + np.int64(ids[ids_at + cell]) * n_kv) * row_bytes + 16 * piece
-            copy16(shared, np.int64(cell * row_bytes + 16 * (piece ^ (cell & turn))), k_codes, source)
-        commit()
-        for i in range(thread, n * pieces, n_threads):
-            cell, piece = i // pieces, i % pieces
-            source = (first_vector + np.int64(ids[ids_at + cell]) * n_kv) * row_bytes + 16 * piece
-            copy16(shared, np.int64(values_byte + 16 * i), v_codes, source)
-        commit()
-        for i in range(thread, n * n_scales, n_threads):
-            cell, which = i // n_scales, i % n_scales
-            vector = first_vector + np.int64(ids[ids_at + cell]) * n_kv
-            at = 2 * (vector * n_scales + which)
-            shared[scales_at + i] = half(load_u16(k_scales, at))
-            shared[scales_at + SPLIT * n_scales + i] = half(load_u16(v_scales, at))
-
-    return ask, fetch
-
-
-def _steps(shape: StagedShape, read, eight: int):
-    """Build `step(...)`: eights `eight` .. of a round, each written out so that offsets are constants."""
-    if eight == read.per_round:
-        return no_more
-    size, heads, keys, following = shape.size, shape.heads_per_thread, read.keys, _steps(shape, read, eight + 1)
-
-    @jit
-    def step(shared, round_, cell, part, queries_byte, values, sums):
-        keys(shared, round_, cell, eight, part, values, 0)
-        for h in range(heads):
-            q0, q1, q2, q3 = load_four_floats(shared, np.int64(queries_byte + 4 * h * size + 32 * eight))
-            s = 4 * h
-            sums[s] = fma(q0, values[0], sums[s])
-            sums[s + 1] = fma(q1, values[1], sums[s + 1])
-            sums[s + 2] = fma(q2, values[2], sums[s + 2])
-            sums[s + 3] = fma(q3, values[3], sums[s + 3])
-        following(shared, round_, cell, part, queries_byte, values, sums)
-
-    return step
-
-
-def _scores(shape: StagedShape, read):
-    """Build `scores(...)`: a cell's scores for some heads, by two neighbouring threads."""
-    size, heads, pitch, queries_at, weights_at = shape.size, shape.heads_per_thread, shape.pitch, shape.queries_at, shape.weights_at
-    team_pitch = shape.team_pitch
-    step, rounds, round_bytes = _steps(shape, read, 0), read.rounds, 32 * read.per_round
-
-    @jit
-    def scores(shared, n, scale, thread, values, sums):
-        part, cell, team = thread & 1, (thread >> 1) & (SPLIT - 1), thread // TEAM
-        for s in range(4 * heads):
-            sums[s] = ZERO
-        at = 4 * (queries_at + team * heads * size) + 16 * part
-        for r in range(rounds):
-            step(shared, r, cell, part, at + r * round_bytes, values, sums)
-        for s in range(4 * heads):
-            sums[s] = add(sums[s], exchange_float(sums[s], np.int32(1)))
-        if part == 0 and cell < n:
-            for h in range(heads):
-                s = 4 * h
-                dot = add(add(sums[s], sums[s + 2]), add(sums[s + 1], sums[s + 3]))
-                shared[weights_at + cell * pitch + team * team_pitch + h] = mul(dot, scale)
-
-    return scores
-
-
-def _softmax(shape: StagedShape):
-    """Build `weigh(shared, n, thread)`: a warp turns a head's scores into exp(score - maximum); `total_of(shared, n, head)`: their sum."""
-    n_warps, group, heads, pitch, team_pitch = shape.n_threads // WARP, shape.group, shape.heads_per_thread, shape.pitch, shape.team_pitch
-    weights_at, tops_at = shape.weights_at, shape.tops_at
-
-    @jit
-    def weigh(shared, n, thread):
-        for h in range(thread // WARP, group, n_warps):
-            top = weigh_column(shared, weights_at + h // heads * team_pitch + h % heads, pitch, n, thread & 31)
-            if thread & 31 == 0:
-                shared[tops_at + h] = top
-
-    @jit
-    def total_of(shared, n, head):
-        at, total = weights_at + head // heads * team_pitch + head % heads, ZERO
-        for cell in range(n):
-            total = add(total, shared[at + cell * pitch])
-        return total
-
-    return weigh, total_of
-
-
-def _value_sums(shape: StagedShape, pair):
-    """Build `accumulate(shared, n, dim, team, sums)`: sums[2 h + d] of dimension dim + d and head h of the team."""
-    heads, pitch, team_pitch, weights_at = shape.heads_per_thread, shape.pitch, shape.team_pitch, shape.weights_at
-
-    @jit
-    def weights_of(shared, at):
-        if team_pitch == 4:
-            e0, e1, e2, _ = load_four_floats(shared, np.int64(4 * at))
-            return e0, e1, e2
-        if team_pitch == 2:
-            e0, e1 = load_two_floats(shared, np.int64(4 * at))
-            return e0, e1, ZERO
-        return shared[at], ZERO, ZERO
-
-    @jit
-    def add_cell(shared, cell, dim, team, sums):
-        v0, v1 = pair(shared, cell, dim)
-        e0, e1, e2 = weights_of(shared, weights_at + cell * pitch + team * team_pitch)
-        sums[0], sums[1] = fma(e0, v0, sums[0]), fma(e0, v1, sums[1])
-        if heads > 1:
-            sums[2], sums[3] = fma(e1, v0, sums[2]), fma(e1, v1, sums[3])
-        if heads > 2:
-            sums[4], sums[5] = fma(e2, v0, sums[4]), fma(e2, v1, sums[5])
-
-    @jit
-    def accumulate(shared, n, dim, team, sums):
-        for i in range(2 * heads):
-            sums[i] = ZERO
-        whole = n & ~(CELLS_AT_ONCE - 1)
-        for begin in range(0, whole, CELLS_AT_ONCE):
-            for c in range(CELLS_AT_ONCE):
-                add_cell(shared, begin + c, dim, team, sums)
-        for cell in range(whole, n):
-            add_cell(shared, cell, dim, team, sums)
-
-    return accumulate
-
-
 @cache
 def staged_kernel(shape: StagedShape, target: Target):
     """Return the kernel; grid (heads / group * splits, rows), shape.n_threads threads.
@@ -277,8 +135,8 @@ def staged_kernel(shape: StagedShape, target: Target):
     n_q, n_kv, size, group, dense, n_threads = shape.n_q, shape.n_kv, shape.size, shape.group, shape.dense, shape.n_threads
     n_groups, per_key = n_q // group, n_q // group // n_kv
     read, n_teams, heads = staged_reader(shape), shape.n_teams, shape.heads_per_thread
-    ask, fetch = _fetch(shape, target)
-    scores, (weigh, total_of), accumulate = _scores(shape, read), _softmax(shape), _value_sums(shape, read.pair)
+    ask, fetch = arrival(shape, target)
+    scores, (weigh, total_of), accumulate = split_scores(shape, read), split_softmax(shape), split_values(shape, read.pair)
     keys_here, all_here = copies(target, 1).wait, copies(target, 0).wait
     n_dots, n_sums, tops_at, ids_at = 4 * heads, 2 * heads, shape.tops_at, shape.ids_at
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
@@ -289,7 +147,7 @@ def staged_kernel(shape: StagedShape, target: Target):
         totals, triples,
     ):
         shared = cuda.shared.array(0, types.float32)
-        ids = cuda.shared.array(0, types.int32)
+        ids, start = cuda.shared.array(0, types.int32), shared_address(shared)
         values, dots = cuda.local.array(4, np.float32), cuda.local.array(n_dots, np.float32)
         sums = cuda.local.array(n_sums, np.float32)
         go_on()
@@ -304,12 +162,12 @@ def staged_kernel(shape: StagedShape, target: Target):
         count = positions[row] + 1 if dense else counts[row]
         if split * SPLIT >= count:
             return
-        ask(shared, queries, first_head, thread)
+        ask(start, queries, first_head, thread)
         n = min(np.int32(count - split * SPLIT), np.int32(SPLIT))
         if thread < n:
             ids[ids_at + thread] = own
         cuda.syncthreads()
-        fetch(shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread)
+        fetch(start, shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread)
         keys_here()
         cuda.syncthreads()
         team = np.int32(thread // TEAM)

@@ -6,7 +6,7 @@ stages of weights.  Does not know: kernels, cards (beyond the shared memory that
 
 from dataclasses import dataclass
 
-from strata.cuda.staging import MOST_COPIES, UNIT, staging_of
+from strata.cuda.staging import UNIT, staging_of
 from strata.formats.table import FORMATS
 from strata.numerics.orders import EIGHT
 
@@ -15,6 +15,8 @@ LEAST_ROWS, MOST_ROWS = 5, 8
 OUTPUTS = 16
 THREADS = 32 * EIGHT
 COPIERS = THREADS // OUTPUTS
+MOST_COPIES = 6
+"""Copies of a thread for one stage, at most."""
 ONE_WAVE, MOST_TURNS = 396, 8
 """Blocks that a large card holds at once (132 multiprocessors), and turns beyond which a block is not made longer to fit into that."""
 FEW_BLOCKS, FEW_BYTES, BYTES = 264, 115_000, 76_700

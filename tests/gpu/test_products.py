@@ -70,8 +70,8 @@ def test_a_window_has_the_bits_of_the_host_however_it_is_cut(form, card, control
     """Rows that end inside a stage and inside a pair of units, blocks of several turns, outputs beyond the end, rows that are not there."""
     from strata.cuda import window_kernels
     from strata.cuda.products import Packed, activations
-    from strata.cuda.staging import MOST_COPIES, staging_of
-    from strata.cuda.window_cuts import COPIERS, Cut, cut_of, shared_bytes
+    from strata.cuda.staging import staging_of
+    from strata.cuda.window_cuts import COPIERS, MOST_COPIES, Cut, cut_of, shared_bytes
 
     room, thorough = 227 << 10, form.name in ("Q4_K", "Q6_K", "Q2_0", "Q8_0")
     for n_out, n_in in ((83, width(form)), (16, 2560), *(((150, 1280),) if thorough else ())):

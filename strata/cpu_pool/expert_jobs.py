@@ -51,7 +51,8 @@ def expert_jobs(formats: tuple[int, int, int], n_groups_in: int, n_groups_hidden
         encode_pages(control, values, spans, pages)
         n, n_entries, width = experts.size, gates.shape[0], gates.shape[1]
         of_gate, of_up = (*gate, experts, starts, rows, pages, gates), (*up, experts, starts, rows, pages, ups)
-        grain = min(gate_grain(n, n_groups_in, n_entries), up_grain(n, n_groups_in, n_entries))
+        of_a_gate, of_an_up = gate_grain(n, n_groups_in, n_entries), up_grain(n, n_groups_in, n_entries)
+        grain = of_a_gate if of_a_gate < of_an_up else of_an_up
         fork(control, gate_and_up, 2 * n * width, grain, (n * width, of_gate, of_up))
         fork(control, _activate_and_encode, n_entries, 1, (gates, ups, spans, hidden))
         grain = down_grain(n, n_groups_hidden, n_entries)

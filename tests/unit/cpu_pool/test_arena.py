@@ -97,12 +97,12 @@ def test_a_copy_that_differs_from_its_source_is_an_error(monkeypatch):
         room.copied(np.arange(8, dtype=np.uint8), "a test")
 
 
-@pytest.mark.parametrize("size", [0, 1, 4096, 10000])
+@pytest.mark.parametrize("size", [1, 4096, 10000])
 def test_copies_share_no_page(size):
     arrays = [on_own_pages((size,)) for _ in range(3)]
     starts = sorted(array.ctypes.data for array in arrays)
     assert all(start % 4096 == 0 for start in starts)
-    assert size == 0 or all(later // 4096 > (start + size - 1) // 4096 for start, later in zip(starts, starts[1:], strict=False))
+    assert all(later // 4096 > (start + size - 1) // 4096 for start, later in zip(starts, starts[1:], strict=False))
 
 
 def test_what_is_to_stay_in_ram_is_what_the_settings_say(banks):

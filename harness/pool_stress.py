@@ -45,7 +45,7 @@ class ChosenProducts:
             return bank.times(x, coded, control, entries, out)
         is_plain = self._instructions == PLAIN
         product = coded_product(bank.type_id) if is_plain else vector_product(bank.type_id, bank.n_in // GROUP, self._instructions)
-        product(control, *bank._place, entries.experts, entries.starts, entries.rows, *(x.coded if is_plain else x.for_products), out)
+        product(control, *bank.place, entries.experts, entries.starts, entries.rows, *(x.coded if is_plain else x.for_products), out)
         return out
 
 

@@ -10,7 +10,7 @@ from strata.errors import DeviceMemoryError
 from strata.host.expert_memory import CACHE, RING
 from strata.model.model import Model
 from strata.split.opening import close_stages, open_stages
-from strata.split.tier_opening import by_device, require_host, tier_device
+from strata.split.tier_opening import by_device, tier_device
 from strata.split.tier_sizes import BUFFERS, size_tiers
 
 
@@ -39,7 +39,6 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
             taken = tuple(device.taken.items())
             found.append(DeviceBytes(device.name, budget, taken))
         if resolved.tier.cache is not None:
-            require_host("expert_cache", stages)
             found = _with_tiers(model, resolved, by_device(stages), found)
         return tuple(found)
     finally:
@@ -50,8 +49,10 @@ def _with_tiers(model: Model, resolved, on_devices, placed: list[DeviceBytes]) -
     """Return what devices take with what their tiers take."""
     rooms = []
     for (device, own), taken in zip(on_devices, placed, strict=True):
-        free = None if taken.budget_bytes is None else taken.budget_bytes - taken.total
-        rooms.append(replace(tier_device(model, device, own), free_bytes=free, budget_bytes=taken.budget_bytes))
+        room = tier_device(model, device, own)
+        if taken.budget_bytes is not None:
+            room = replace(room, free_bytes=min(taken.budget_bytes - taken.total, room.free_bytes or taken.budget_bytes), budget_bytes=taken.budget_bytes)
+        rooms.append(room)
     sizes = size_tiers(resolved, model.config, rooms)
     return [
         replace(taken, chunk_rows=sizes.chunk_rows, purposes=(

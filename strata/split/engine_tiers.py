@@ -16,7 +16,7 @@ from strata.rows import Window
 from strata.split.adaptation import Adaptation
 from strata.split.lending import Lending
 from strata.split.stages import Stage
-from strata.split.tier_opening import open_tiers, require_host
+from strata.split.tier_opening import open_tiers
 from strata.split.tiers import DeviceTier
 
 SERVED = ("vram", "pcie", "cpu")
@@ -32,19 +32,27 @@ class EngineTiers:
         self.lending: Lending | None = None
         self.chunk_rows, self.notes = resolved.chunk_rows, ()
         self._is_serial = not resolved.pipelined
-        self.counts = None
+        self.counts = self._copies = None
         if self._settings.cache is not None:
             opened = open_tiers(model, resolved, stages)
             self.devices, self.lending = opened.tiers, Lending(opened.loans)
-            self.chunk_rows, self.notes = opened.chunk_rows, opened.notes
+            self.chunk_rows, self.notes, self._copies = opened.chunk_rows, opened.notes, opened.copies
         if self.devices or self._settings.profile_save:
-            require_host("expert_profile_save", stages)
+            self._require_counts(stages)
             self._require_folder()
             self.counts = new_counts(self._config.n_layers, self._config.n_experts)
             for stage in stages:
                 stage.executor.routed = self.counts
         if self._settings.adapts and not all(tier.holds_all for tier in self.devices):
             self.adaptation = Adaptation(self.devices, self.counts, self._settings)
+
+    def _require_counts(self, stages: Sequence[Stage]) -> None:
+        """Refuse a profile of what a card without a tier routes: it does not tell the host."""
+        path = self._settings.profile_save
+        for stage in stages:
+            device = stage.executor.device
+            if path and not self.devices and device.kind != "host":
+                raise UsageError(f"expert_profile_save={path} with a stage on {device.name}", "a card counts what is routed where it has an expert tier", "add --expert-cache auto")
 
     def _require_folder(self) -> None:
         """Refuse a profile that could not be written at the end, before anything runs."""
@@ -114,6 +122,10 @@ class EngineTiers:
             self.adaptation = None
         if self.lending is not None:
             self.lending.close()
+        for tier in self.devices:
+            tier.close()
+        if self._copies is not None:
+            self._copies.close()
         for tier in self.devices[:1]:
             tier.arena.close()  # one arena serves all devices
         if self.counts is not None and self._settings.profile_save:

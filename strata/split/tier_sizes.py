@@ -1,7 +1,8 @@
 """How large the tiers of an engine's devices are: cache slots, staging ring, prompt buffers, and the rows of a prompt chunk.
 
 `auto` caches take what is free beside ring, reserve and the buffers that a device must own.  A number of slots stands, unless
-buffers that must be owned leave less room; that is capped, and said.  Does not know: how anything is opened.
+buffers that must be owned leave less room; that is capped, and said.  Cards keep buffers of their own, and have a ring only where
+copies in RAM can be page-locked.  Does not know: how anything is opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,8 @@ def size_tiers(resolved, config: ModelConfig, devices: Sequence[TierDevice]) -> 
     """Size the tiers of all devices; raises DeviceMemoryError where buffers find no room.  A size of 0 slots is the caller's to refuse."""
     tier, rows = resolved.tier, resolved.chunk_rows
     own = [device.layout.bytes(rows) for device in devices]
-    if must_own(tier.prefill_borrow, tier.split_own, own, [device.budget_bytes for device in devices]):
+    borrows = tier.prefill_borrow and not any(device.is_card for device in devices)
+    if must_own(borrows, tier.split_own, own, [device.budget_bytes for device in devices]):
         sized = [_size(resolved, config, device, number, len(devices), own[number]) for number, device in enumerate(devices)]
         notes = [_capped(resolved, config, device, size) for device, size in zip(devices, sized, strict=True)]
         return TierSizes(rows, tuple(sized), tuple(filter(None, notes)))
@@ -81,7 +83,8 @@ def reserve_bytes(tier, is_card: bool, number: int) -> int:
 def _size(resolved, config: ModelConfig, device: TierDevice, number: int, n_devices: int, own_bytes: int) -> TierSize:
     n_pairs, size = len(device.layers) * config.n_experts, device.slot_bytes
     ring = RING_BLOBS if n_devices == 1 else SPLIT_RING_BLOBS
-    n_places = 0 if resolved.tier.pcie_frac == 0 else min(ring, config.n_experts)
+    has_ring = resolved.tier.pcie_frac != 0 and not (device.is_card and resolved.tier.ram == "mapped")
+    n_places = min(ring, config.n_experts) if has_ring else 0
     asked = min(resolved.tier.cache or n_pairs, n_pairs)
     kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
     is_given = resolved.tier.cache and not own_bytes

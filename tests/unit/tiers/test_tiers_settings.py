@@ -2,7 +2,6 @@
 
 import json
 import logging
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from strata.host.chunk_buffers import ChunkLayout
 from strata.model.profile_file import read_profile, write_profile
 from strata.numerics.rounding import mode_in_force
 from strata.split.budget import check_budgets, device_bytes
-from strata.split.engine_tiers import EngineTiers
 from tests.unit.harness.scopes import shipped
 from tests.unit.tiers.opened import PROFILE, answered, open_engine, requests
 
@@ -94,13 +92,6 @@ def test_each_device_of_a_split_holds_its_own_layers():
 def test_the_share_is_given_or_probed():
     assert tiers_of(expert_cache=50, pcie_frac=0.55)[0][2] == 141
     assert 0 < tiers_of(expert_cache=50)[0][2] < 256
-
-
-@pytest.mark.parametrize(("settings", "named"), [({"expert_cache": 10}, "expert_cache"), ({"expert_profile_save": "own.json"}, "expert_profile_save")])
-def test_a_stage_on_a_card_is_refused_by_name(settings, named):
-    card = SimpleNamespace(executor=SimpleNamespace(device=SimpleNamespace(kind="cuda", name="cuda:0")))
-    with pytest.raises(UsageError, match=f"{named} with a stage on cuda:0"):
-        EngineTiers(shipped()[0], resolved(**settings), [card])
 
 
 # ---- notes and refusals

@@ -2,7 +2,7 @@
 
 A bank [experts, bytes of one] is laid out from a template of random blocks of its format (`patterns.py`), each bank from another
 block on: every byte lies in memory of its own, as reading must find it, and weights at the same place of two layers differ.
-Does not know: cards, pools.
+Does not know: cards.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ import numpy as np
 from strata.bench.gpu.floors import BANKS
 from strata.bench.gpu.patterns import generated, pattern_of
 from strata.bench.gpu.specs import Spec
-from strata.cpu_pool.arena import Banks
-from strata.cpu_pool.page_locks import available_bytes
+from strata.cpu_pool.arena import COPIES, Banks, MappedArena
+from strata.cpu_pool.page_locks import available_bytes, on_own_pages
 from strata.errors import DeviceError
 from strata.formats.table import by_name
 from strata.host.matrix import Matrix
@@ -39,6 +39,19 @@ class LayerExperts:
     gate: Matrix
     up: Matrix
     down: Matrix
+
+
+class RamArena(MappedArena):
+    """Banks in RAM as an arena of copies, all of which may be page-locked."""
+
+    def source(self, layer: int, expert: int) -> tuple[str, int]:
+        return COPIES, expert
+
+    def is_resident(self, layer: int, expert: int) -> bool:
+        return True
+
+    def lockable(self) -> Mapping[tuple[int, str], np.ndarray]:
+        return self.banks.of
 
 
 def ram_bytes(weights: Weights) -> int:
@@ -78,7 +91,7 @@ def lay_out(bank: np.ndarray, blocks: np.ndarray, number: int) -> None:
 def banks_in_ram(weights: Weights, n_threads: int) -> Banks:
     """Return every layer's banks in RAM, filled by several threads."""
     specs = {(layer.index, part): getattr(layer.moe, part) for layer in weights.layers for part in BANKS}
-    found = {place: np.empty(spec.n_bytes, np.uint8) for place, spec in specs.items()}
+    found = {place: on_own_pages((spec.n_bytes,)) for place, spec in specs.items()}
     for spec in specs.values():
         template(spec.type_name)
     with ThreadPoolExecutor(n_threads) as threads:

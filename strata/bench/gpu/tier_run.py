@@ -12,11 +12,11 @@ import numpy as np
 from strata.bench.bandwidth import MemoryReader, buffer_bytes
 from strata.bench.gpu import rates, tier_windows
 from strata.bench.gpu.clocks import TimedDevice, between_events
-from strata.bench.gpu.ram_experts import banks_in_ram, layers_over, ram_bytes, require_ram
+from strata.bench.gpu.ram_experts import RamArena, banks_in_ram, layers_over, ram_bytes, require_ram
 from strata.bench.gpu.run import CANONICAL, KV, BenchSettings
 from strata.bench.gpu.stage import fill_cells, require_room, stage_of, weights_of
 from strata.bench.gpu.tier_windows import TierRates, TierSpeed
-from strata.bench.gpu.tiered import open_tier, slots_of, unlock_banks
+from strata.bench.gpu.tiered import open_tier, slots_of
 from strata.bench.spread import Spread
 from strata.cpu_pool.team import Team
 from strata.cuda.device import CudaDevice
@@ -104,9 +104,10 @@ def _measure_model(device, team: Team, settings: BenchSettings, tiers: TierSetti
     tell(f"{experts} experts: weights and cache of the card")
     n_slots = max(settings.rows, default=1)
     require_room(device, config, weights, n_slots, settings.context, tiers.resident)
-    executor = _executor(device, config, weights, settings, n_slots)
+    executor, copies = _executor(device, config, weights, settings, n_slots), None
     try:
-        tier = open_tier(device, config, layers_over(weights, banks), banks, team, tiers.resident, tiers.pcie_frac, settings.seed)
+        layers, arena = layers_over(weights, banks), RamArena(banks)
+        tier, copies = open_tier(device, config, layers, arena, team, tiers.resident, tiers.pcie_frac, settings.seed)
         executor.tier, executor.routed = tier, new_counts(config.n_layers, config.n_experts)
         for n in (*settings.rows, *settings.chunks):
             tell(f"{experts} experts: windows of {n} rows")
@@ -115,8 +116,8 @@ def _measure_model(device, team: Team, settings: BenchSettings, tiers: TierSetti
             save()
     finally:
         executor.close()
-        if tiers.pcie_frac:
-            unlock_banks(device, banks)
+        if copies is not None:
+            copies.close()
 
 
 def _executor(device, config, weights: Weights, settings: BenchSettings, n_slots: int) -> CudaExecutor:

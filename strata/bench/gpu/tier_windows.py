@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.bench.gpu.floors import Floor, expert_bytes, floor_of, load_of
-from strata.bench.gpu.tiered import Aliased, BenchTier
+from strata.bench.gpu.tiered import Aliased
 from strata.bench.gpu.windows import decode_window, prompt_window
 from strata.bench.spread import Spread
 from strata.cuda.executor import CudaExecutor
@@ -21,6 +21,7 @@ from strata.experts.residency import ABSENT
 from strata.experts.usage import DECODED
 from strata.model.weights import Weights
 from strata.rows import Window
+from strata.split.card_tier import CardTier
 from strata.windows.stage_pass import pass_blocks
 
 WARM_UP, PER_ROUND = 2, 8
@@ -103,7 +104,7 @@ class TierSpeed:
 class Counts:
     """Distinct experts of a window's layers, by who computed them, from what was routed."""
 
-    def __init__(self, routed: np.ndarray, tier: BenchTier) -> None:
+    def __init__(self, routed: np.ndarray, tier: CardTier) -> None:
         self._routed, self._tier, self._before = routed[DECODED], tier, routed[DECODED].copy()
         self.cached = self.missed = 0
 
@@ -122,7 +123,7 @@ def windows_for(n_rows: int, n_windows: int, position: int, vocabulary: int, see
     return [make(n_rows, position, vocabulary, seed + 1000 * i) for i in range(n_windows)]
 
 
-def measure(executor: CudaExecutor, tier: BenchTier, weights: Weights, n_rows: int, position: int, seed: int, n_rounds: int) -> TierSpeed:
+def measure(executor: CudaExecutor, tier: CardTier, weights: Weights, n_rows: int, position: int, seed: int, n_rounds: int) -> TierSpeed:
     """Measure one window shape of an executor whose tier this is; `executor.routed` must be counted."""
     config, jobs = executor.config, tier.jobs
     n = n_rounds * (PER_ROUND if n_rows <= PLACES else 1)

@@ -9,6 +9,7 @@ object that checks its bounds and alignment.
     SHARED_SEAM, SHARED_ALIGNED_SEAM     seams for `formats`: load_u8/u16/u32(ignored, address)
     shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats, shared_four_floats -> float32s
     store_global_float(address, value)
+    global_four_words(address) -> four int32, store_global_four_words(address, a, b, c, d)     multiples of 16; mapped host memory too
     store_shared_float(address, float32)
     copier(n_bytes, to_offset, from_offset, target, once) -> copy(shared address, global address)
 
@@ -28,6 +29,7 @@ else:
 shared_address, global_address = machine.shared_address, machine.global_address
 shared_word, shared_two_words, shared_four_words = machine.shared_word, machine.shared_two_words, machine.shared_four_words
 shared_two_floats, shared_four_floats = machine.shared_two_floats, machine.shared_four_floats
+global_four_words, store_global_four_words = machine.global_four_words, machine.store_global_four_words
 shared_half_word, store_global_float, store_shared_float = machine.shared_half_word, machine.store_global_float, machine.store_shared_float
 
 

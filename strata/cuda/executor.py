@@ -16,6 +16,7 @@ from strata.cuda.chunk_buffers import CardChunkBuffers, ChunkWorkspace
 from strata.cuda.device import CudaDevice
 from strata.cuda.graphs import GraphTable
 from strata.cuda.launch import BUILDING, Launch, send
+from strata.cuda.meeting import Meetings
 from strata.cuda.ngrams import launch_keep
 from strata.cuda.observed import run_observed, show
 from strata.cuda.placed import CardStage
@@ -64,6 +65,8 @@ class CudaExecutor:
         self.device, self.config, self.placed, self.kv = device, config, placed, kv
         self.n_slots, self.context = n_slots, context
         self.observe, self.watched = None, frozenset()
+        self.meetings: Meetings | None = None
+        self.routed: np.ndarray | None = None
         self._purpose = f"sessions of {placed.name}"
         layers = tuple(layer.index for layer in placed.layers)
         self.sessions = Sessions(device, config, layers, self._purpose, kv, n_slots, context)
@@ -81,6 +84,17 @@ class CudaExecutor:
         self._wide: list[Lane] = []
         self._unsent: Program | None = None
         self.last_residual = None
+
+    @property
+    def tier(self):
+        """Where the experts of the stage's layers lie (`strata.cuda.meeting.CardTier`); None: all in the stage's own memory."""
+        return None if self.meetings is None else self.meetings.tier
+
+    @tier.setter
+    def tier(self, tier) -> None:
+        self.device.attach()
+        layers = tuple(layer.index for layer in self.placed.layers)
+        self.meetings = None if tier is None else Meetings(self.device, self.config, layers, tier, self.work, self._tables)
 
     # ---- windows
 
@@ -102,6 +116,16 @@ class CudaExecutor:
 
     def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane = self._lane(window)
+        try:
+            return self._run_in(lane, window, residual, blocks)
+        except BaseException:
+            if self.meetings is not None:
+                self.meetings.abort()
+            if window not in self._pending:
+                self._release(lane)
+            raise
+
+    def _run_in(self, lane: Lane, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane.fill(self.device, window)
         key = self._key(window, lane, residual is None)
         n_logits = key[3]
@@ -112,16 +136,20 @@ class CudaExecutor:
             self._send("incoming", residual, program.residual)
         if not window.keep:
             self._pending[window] = lane
+        if self.meetings is not None:
+            self.meetings.begin()
         if taps is not None:
-            run_observed(self.device, self.observe, program.launches, program.taps, window)
+            run_observed(self.device, self.observe, program.launches, program.taps, window, self._sender(window))
         elif program is self._unsent:
             self._unsent = None
             with self.device.measured(FIRST_RUNS):
-                self._run(key, program)
+                self._run(key, program, window)
                 self.device.synchronise()
         else:
-            self._run(key, program)
+            self._run(key, program, window)
         result = self._fetch(program, window, n_logits)
+        if self.meetings is not None:
+            self.meetings.end(window, self.routed)
         if n_logits and self.observe is not None and "logits" in self.watched:
             self.observe(window, "logits", TOP, result, Place(rows=window.logit_rows))
         if window.keep:
@@ -144,12 +172,18 @@ class CudaExecutor:
             self._release(lane)
             return program
 
-    def _run(self, key: tuple, program: Program) -> None:
+    def _run(self, key: tuple, program: Program, window: Window) -> None:
         """Replay a program's graph, or send a prompt chunk's launches."""
-        if key[1] <= PLACES:
+        if key[1] > PLACES:
+            self._sender(window)(program.launches)
+        elif self.meetings is None:
             self.graphs.run(key, program.launches)
         else:
-            send(program.launches)
+            self.meetings.replay(self.graphs, key, program.launches, window)
+
+    def _sender(self, window: Window):
+        """Return what sends a window's launches."""
+        return send if self.meetings is None else self.meetings.sender(window)
 
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
         program = self._programs.get(key)

@@ -4,8 +4,8 @@ A block has 32 output rows of gate and the same 32 of up (two weight rows a thre
 the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 output rows.  blockIdx.y counts the shared expert
 first, where it is in the launch, then the listed experts; a surplus block finds no entries, since starts beyond the listed experts
 hold the number of entries (routing.py).  An expert's weights are read once for up to PASS_ROWS of its entries.  A window of one
-row (n_pass = 1) has no surplus and one entry an expert, the i-th of the i-th: its kernel reads the experts' numbers alone.  The
-shared expert's blocks fetch weights before the previous kernel has ended.
+row (n_pass = 1) has one entry an expert, the i-th of the i-th: its kernel reads the experts' numbers alone, and its surplus blocks
+find a negative one (dispatching.py).  The shared expert's blocks fetch weights before the previous kernel has ended.
 
 The entries of the listed experts are laid out as `products.Lists` says; entry first_shared + r is the shared expert's of row r.
 Flat shapes: hidden codes [entries, F]; out float32 [entries, H].
@@ -152,6 +152,8 @@ def gate_up_kernel(type_id: int, n_pass: int, target: Target):
             first, end = listed, np.int32(listed + 1)
             if n_pass > 1:
                 first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
+            elif experts[listed] < 0:
+                return
             start += np.int64(experts[listed]) * expert_bytes
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
         for entry in range(first, end, n_pass):
@@ -241,6 +243,8 @@ def down_kernel(type_id: int, n_pass: int, n_turns: int, target: Target):
             first, end = listed, np.int32(listed + 1)
             if n_pass > 1:
                 first, end = np.int32(starts[listed]), np.int32(starts[listed + 1])
+            elif experts[listed] < 0:
+                return
             matrix = np.int64(experts[listed]) * expert_bytes
             left_first, right_first, last = left_first + matrix, right_first + matrix, last + matrix
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)

@@ -64,7 +64,7 @@ def placer_of(generator: Generator):
 
 def stage_of(device: CudaDevice, config: ModelConfig, weights: Weights, seed: int, routed: bool = True) -> CardStage:
     """Generate all weights on a card, without `routed` all but the experts; `require_room` has been asked before."""
-    stage = place_stage(device, weights, config, 0, config.n_layers, placer_of(Generator(device, seed << 20)))
+    stage = place_stage(device, weights, config, 0, config.n_layers, placer_of(Generator(device, seed << 20)), routed=routed)
     device.synchronise()
     return stage
 

@@ -15,6 +15,7 @@ import numpy as np
 from strata.cuda.chunk_buffers import CardChunkBuffers, ChunkWorkspace
 from strata.cuda.device import CudaDevice
 from strata.cuda.graphs import GraphTable
+from strata.cuda.host_rows import HostRows
 from strata.cuda.launch import BUILDING, Launch, send
 from strata.cuda.meeting import Meetings
 from strata.cuda.ngrams import launch_keep
@@ -80,6 +81,7 @@ class CudaExecutor:
         self._lanes: dict[tuple, list[Lane]] = {}
         self._pending: dict[Window, Lane] = {}
         self._pinned: dict[str, np.ndarray] = {}
+        self._outgoing = HostRows(device)
         self._n_lanes = 0
         self._wide: list[Lane] = []
         self._unsent: Program | None = None
@@ -274,10 +276,10 @@ class CudaExecutor:
         if not n:
             self.device.synchronise()
             return np.empty(shape, np.float32)
-        staged = self._staging("outgoing", n)
-        source[:n].copy_to_host(staged, stream=self.device.stream)
+        fetched = self._outgoing.take(n)
+        source[:n].copy_to_host(fetched, stream=self.device.stream)
         self.device.synchronise()
-        return staged.reshape(shape).copy()
+        return fetched.reshape(shape)
 
     def commit(self, window: Window, kept: np.ndarray) -> None:
         """Keep the first kept[s] rows of each segment of a window that was run without `keep`."""
@@ -362,6 +364,7 @@ class CudaExecutor:
             self._lanes.clear()
             self._pending.clear()
             self._pinned.clear()
+            self._outgoing.close()
             self.work.close()
             self.sessions = self.table = None
             for purpose in (self._purpose, self._tables):

@@ -54,24 +54,22 @@ def open_card_tier(device, layers: Mapping[int, PlacedMoe], residency: Residency
     return CardTier(device.name, layers, residency, memory, arena, 0, team)
 
 
-def share_copies(tiers: Sequence[DeviceTier], devices: Sequence, pcie_frac: float | None) -> LockedCopies | None:
-    """Lock the copies in RAM for the cards among the devices, and set the share of each; None where there is no card, or no copy."""
-    cards = [(tier, device) for tier, device in zip(tiers, devices, strict=True) if device.kind != "host"]
-    if not cards or pcie_frac == 0:
-        return None
-    arena, first = cards[0][0].arena, cards[0][1]
-    first.attach()
-    copies = LockedCopies(arena, first) if arena.lockable() else None
-    for tier, device in cards:
-        if copies is not None:
-            tier.use_copies(copies)
-        if not tier.n_fetchable:
-            LOG.info("PCIe share: %s fetches nothing, no expert of its layers lies in page-locked RAM; --resident-experts copies them there", device.name)
-        elif not tier.holds_all:
-            device.attach()
-            tier.share = share_of(probe_card_share(tier) if pcie_frac is None else pcie_frac)
-    if copies is not None:
-        LOG.info("experts in RAM: %.1f MiB page-locked for cards", copies.n_bytes / MIB)
+def share_copies(tiers: Sequence[DeviceTier], devices: Sequence, pcie_frac: float | None) -> None:
+    """Have the copies in RAM locked for the cards among the devices, and set the share of each."""
+    for tier, device in zip(tiers, devices, strict=True):
+        may_miss = pcie_frac is not None or not tier.holds_all
+        if device.kind != "host" and may_miss and pcie_frac != 0:
+            _share_with(tier, device, pcie_frac)
+
+
+def _share_with(tier: CardTier, device, pcie_frac: float | None) -> None:
+    if tier.arena.lockable():
+        copies = LockedCopies(tier.arena, device)
+        tier.use_copies(copies)
+        LOG.info("experts in RAM: %.1f MiB page-locked for %s", copies.n_bytes / MIB, device.name)
         if copies.note:
             LOG.warning(copies.note)
-    return copies
+    if tier.n_fetchable:
+        tier.share = share_of(probe_card_share(tier) if pcie_frac is None else pcie_frac)
+        return
+    LOG.info("PCIe share: %s fetches nothing: no expert of its layers lies in page-locked RAM; --resident-experts copies them there", device.name)

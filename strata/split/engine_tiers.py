@@ -32,11 +32,11 @@ class EngineTiers:
         self.lending: Lending | None = None
         self.chunk_rows, self.notes = resolved.chunk_rows, ()
         self._is_serial = not resolved.pipelined
-        self.counts = self._copies = None
+        self.counts = None
         if self._settings.cache is not None:
             opened = open_tiers(model, resolved, stages)
             self.devices, self.lending = opened.tiers, Lending(opened.loans)
-            self.chunk_rows, self.notes, self._copies = opened.chunk_rows, opened.notes, opened.copies
+            self.chunk_rows, self.notes = opened.chunk_rows, opened.notes
         if self.devices or self._settings.profile_save:
             self._require_counts(stages)
             self._require_folder()
@@ -124,8 +124,6 @@ class EngineTiers:
             self.lending.close()
         for tier in self.devices:
             tier.close()
-        if self._copies is not None:
-            self._copies.close()
         for tier in self.devices[:1]:
             tier.arena.close()  # one arena serves all devices
         if self.counts is not None and self._settings.profile_save:

@@ -1,7 +1,7 @@
 """Copies of experts in RAM that cards read by themselves: pages locked with the driver, and where a card sees them.
 
-An arena's lockable copies are registered once, with one of the cards: what is registered is locked for all of them, at one
-address.  A copy that the driver refuses is left out, which is a note and no error; the CPU pool computes what it holds.
+Each card is asked for an arena's lockable copies: the first one has the driver lock them, for all cards, and each says where it
+sees them.  A copy that the driver refuses is left out, which is a note and no error; the CPU pool computes what it holds.
 Does not know: slots, windows, how a card copies.
 """
 
@@ -19,22 +19,25 @@ NOWHERE = 0
 
 
 class Registrar(Protocol):
-    """A card that locks pages of the host: `strata.cuda.device.CudaDevice`."""
+    """A card that locks pages of the host, or finds them locked (`strata.cuda.device.CudaDevice`); None and a reason where it can not."""
 
     name: str
+    why_not_registered: str
 
+    def attach(self) -> None: ...
     def register(self, array: np.ndarray) -> int | None: ...
     def unregister(self, array: np.ndarray) -> None: ...
 
 
 class LockedCopies:
-    """The registered copies of one arena; `n_bytes` of them are locked, `n_refused` could not be."""
+    """An arena's copies as one card sees them; `n_bytes` of them are locked, `n_refused` could not be."""
 
     def __init__(self, arena, card: Registrar) -> None:
         self._arena, self._card = arena, card
         self._arrays: dict[tuple[int, str], np.ndarray] = {}
         self._addresses: dict[tuple[int, str], int] = {}
         self.n_bytes = self.n_refused = 0
+        card.attach()
         for place, copies in arena.lockable().items():
             if copies.size:
                 self._register(place, copies)
@@ -52,7 +55,8 @@ class LockedCopies:
         """What to tell the user, empty where everything that lies in RAM was locked."""
         if not self.n_refused:
             return ""
-        return f"experts in RAM: {self._card.name} could not lock {self.n_refused / MIB:.1f} MiB of them; cards fetch none of those, the CPU pool computes them"
+        card, left_out = self._card, f"{self.n_refused / MIB:.1f} MiB"
+        return f"experts in RAM: {card.name} could not lock {left_out} of them ({card.why_not_registered}); it fetches none of those, the CPU pool computes them"
 
     def addresses(self, layer: int, expert: int) -> tuple[int, ...]:
         """Return where a card reads an expert's gate, up and down; all NOWHERE where it can not."""
@@ -77,7 +81,8 @@ class LockedCopies:
                 sources[layer, expert] = self.addresses(layer, expert)
 
     def close(self) -> None:
-        """Let the driver unlock everything; no card may be reading."""
+        """Let the driver unlock what this card had locked; no card may be reading."""
         arrays, self._arrays = self._arrays, {}
+        self._card.attach()
         for copies in arrays.values():
             self._card.unregister(copies)

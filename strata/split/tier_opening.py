@@ -26,7 +26,6 @@ from strata.split.card_opening import free_bytes, open_card_tier, share_copies, 
 from strata.split.host_tier import HostTier
 from strata.split.lending import DeviceLoan
 from strata.split.link_probe import probe_share
-from strata.split.locked_copies import LockedCopies
 from strata.split.stages import Stage
 from strata.split.tier_sizes import BUFFERS, TierDevice, TierSize, size_tiers
 from strata.split.tiers import DeviceTier
@@ -37,12 +36,11 @@ NO_PROFILE = "none"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenedTiers:
-    """Every device's tier and prompt buffers, the rows of a prompt chunk, what is page-locked for cards, and what to tell the user."""
+    """Every device's tier and prompt buffers, the rows of a prompt chunk, and what to tell the user."""
 
     tiers: tuple[DeviceTier, ...]
     loans: tuple[DeviceLoan, ...]
     chunk_rows: int
-    copies: LockedCopies | None
     notes: tuple[str, ...]
 
 
@@ -63,10 +61,10 @@ def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> OpenedTiers:
         if device.kind == "host":
             loans.append(_open_loan(model, device, own, tier, size, sizes.chunk_rows))
     _bring_into_ram(resolved.tier, banks, pairs, tiers)
-    copies = share_copies(tiers, [device for device, _ in on_devices], resolved.tier.pcie_frac)
+    share_copies(tiers, [device for device, _ in on_devices], resolved.tier.pcie_frac)
     for tier in tiers:
         _say(tier, resolved)
-    return OpenedTiers(tuple(tiers), tuple(loans), sizes.chunk_rows, copies, sizes.notes)
+    return OpenedTiers(tuple(tiers), tuple(loans), sizes.chunk_rows, sizes.notes)
 
 
 def tier_device(model: Model, device, stages: Sequence[Stage]) -> TierDevice:

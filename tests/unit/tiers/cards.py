@@ -16,20 +16,23 @@ from strata.host.device import HostDevice
 from strata.host.executor import HostExecutor
 from strata.host.expert_memory import ExpertMemory
 from strata.host.expert_parts import ExpertPart
+from strata.host.experts import activate
 from strata.host.matrix import Activations, Entries
 from strata.host.placed import place_stage
 from strata.split import card_opening, opening
 from strata.split.stages import Stage
 from tests.unit.harness.scopes import shipped
-from tests.unit.tiers.opened import open_engine
+from tests.unit.tiers.opened import digests, open_engine
 
 TOTAL = 1 << 30
 
 
 class StandInCard(HostDevice):
-    """Registers host memory at its own address, `refuses` none of it or all; `registered` is what it holds locked."""
+    """Registers host memory, `refuses` none of it or all; `registered` is what it had locked."""
 
-    kind = "cuda"
+    kind, why_not_registered = "cuda", ""
+    locked: dict[int, str] = {}
+    """Addresses of what any card has locked, with its name."""
 
     def __init__(self, name: str, threads: int, total_bytes: int, refuses: bool) -> None:
         super().__init__(name, None, threads)
@@ -43,14 +46,18 @@ class StandInCard(HostDevice):
 
     def register(self, array: np.ndarray) -> int | None:
         if self.refuses:
+            self.why_not_registered = "NO_LUCK"
             return None
         address = array.ctypes.data
-        assert address % 4096 == 0 and not any(address < at + size and at < address + array.size for at, size in self.registered.items())
-        self.registered[address] = array.size
+        assert address % 4096 == 0
+        if self.locked.setdefault(address, self.name) == self.name:
+            assert not any(address < at + size and at < address + array.size for at, size in self.registered.items())
+            self.registered[address] = array.size
         return address
 
     def unregister(self, array: np.ndarray) -> None:
-        del self.registered[array.ctypes.data]
+        if self.registered.pop(array.ctypes.data, None) is not None:
+            del self.locked[array.ctypes.data]
 
 
 class StandInMemory(ExpertMemory):
@@ -82,7 +89,8 @@ class StandInExecutor(HostExecutor):
         self._on_card(layer, plan, [part for part in parts if part.last > part.first], x, outputs)
         first = plan.starts[done]
         if plan.n_jobs:
-            tier.jobs.compute(layer, plan.experts[done:], plan.starts[done:] - first, plan.rows[first:], x.values, outputs[first:], bool(is_prompt))
+            with tier.prompt_pool if is_prompt else tier.pool:
+                tier.jobs.compute(layer, plan.experts[done:], plan.starts[done:] - first, plan.rows[first:], x.values, outputs[first:], bool(is_prompt))
         return outputs, plan.entry_of
 
     def _on_card(self, layer: int, plan, parts, x: Activations, outputs: np.ndarray) -> None:
@@ -91,8 +99,6 @@ class StandInExecutor(HostExecutor):
         for part in parts:
             part.gate.times(x, True, self.control, part.entries(entries, entries.rows), gates)
             part.up.times(x, True, self.control, part.entries(entries, entries.rows), ups)
-        from strata.host.experts import activate
-
         activate(gates, ups)
         hidden, lines = Activations(gates, self.control, np.full(len(gates), 32, np.int32)), np.arange(len(gates), dtype=np.int32)
         for part in parts:
@@ -127,8 +133,6 @@ def cards(monkeypatch, total_bytes: int = TOTAL, refuses: bool = False):
 
 def answered_on(monkeypatch, requests, devices: str = "cuda:0", refuses: bool = False, **settings):
     """(digests, counters, cards) of requests on stand-in cards."""
-    from tests.unit.tiers.opened import digests
-
     with cards(monkeypatch, refuses=refuses) as found, open_engine(devices=devices, **settings) as engine:
         batch = engine.generate(requests)
         tables = [(tier.residency.n_slots, tier.share, tier.n_fetchable if hasattr(tier, "n_fetchable") else None) for tier in engine.tiers.devices]

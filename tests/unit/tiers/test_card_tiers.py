@@ -59,7 +59,7 @@ def test_swaps_keep_what_a_card_fetches_in_step_with_the_copies(monkeypatch):
         version, swapped = tier.sources_version, engine.generate(requests()).counters["adapt_swaps"]
         assert swapped > 0 and tier.sources_version == version + swapped
         kept = tier.sources.copy()
-        tier.use_copies(tier._copies)
+        tier._copies.fill(tier.sources, tier.layers)
         assert np.array_equal(kept, tier.sources)
         fetchable = tier.sources[:, :, 0] != 0
         assert np.array_equal(fetchable, tier.residency.slot_of < 0) and tier.n_fetchable == N_PAIRS - HALF
@@ -117,7 +117,7 @@ def test_part_of_a_full_copy_is_locked_and_fetched(monkeypatch):
     assert 0 < tables[0][2] < N_PAIRS and sum(held[0].values()) <= 8 * MIB
 
 
-def test_cards_of_a_split_share_one_registration(monkeypatch):
+def test_copies_are_locked_once_for_the_cards_of_a_split(monkeypatch):
     _, _, tables, held = answered_on(monkeypatch, requests(max_new=2), "cuda:0,cuda:1", layer_split=(6,), expert_cache=100, **RAM, **STILL)
     assert [bool(card) for card in held] == [True, False]
     assert [fetchable for _, _, fetchable in tables] == [HALF - 100, HALF - 100]
@@ -127,7 +127,7 @@ def test_what_the_driver_refuses_to_lock_is_said_and_computed_by_the_pool(monkey
     with caplog.at_level(logging.INFO):
         found, counters, tables, _ = answered_on(monkeypatch, requests(), refuses=True, expert_cache=HALF, pcie_frac=0.5, **RAM, **STILL)
     assert found == expected and counters["pcie_entries"] == 0 and tables[0][1:] == (0, 0)
-    assert "cuda:0 could not lock" in caplog.text and "cuda:0 fetches nothing" in caplog.text
+    assert "cuda:0 could not lock" in caplog.text and "(NO_LUCK)" in caplog.text and "cuda:0 fetches nothing" in caplog.text
 
 
 def test_a_share_without_copies_in_ram_is_said_to_mean_nothing(monkeypatch, caplog):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from strata.errors import DeviceMemoryError
 from strata.host.expert_memory import CACHE, RING
 from strata.model.model import Model
+from strata.split.card_opening import free_bytes
 from strata.split.opening import close_stages, open_stages
 from strata.split.tier_opening import by_device, tier_device
 from strata.split.tier_sizes import BUFFERS, size_tiers
@@ -16,7 +17,7 @@ from strata.split.tier_sizes import BUFFERS, size_tiers
 
 @dataclass(frozen=True, slots=True)
 class DeviceBytes:
-    """One device: its budget (None: no limit) and (purpose, bytes) in the order of placing; rows of a prompt chunk that a tier has room for (0: no tier)."""
+    """One device: its budget (None: no limit; of a card what it takes and what is free) and (purpose, bytes) in the order of placing; rows of a prompt chunk that a tier has room for (0: no tier)."""
 
     name: str
     budget_bytes: int | None
@@ -36,6 +37,8 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
         found = []
         for device, own in by_device(stages):
             budget = resolved.devices[own[0].plan.device].budget_bytes
+            if device.kind != "host":
+                budget = device.taken_bytes + free_bytes(device)
             taken = tuple(device.taken.items())
             found.append(DeviceBytes(device.name, budget, taken))
         if resolved.tier.cache is not None:
@@ -49,10 +52,9 @@ def _with_tiers(model: Model, resolved, on_devices, placed: list[DeviceBytes]) -
     """Return what devices take with what their tiers take."""
     rooms = []
     for (device, own), taken in zip(on_devices, placed, strict=True):
-        room = tier_device(model, device, own)
-        if taken.budget_bytes is not None:
-            room = replace(room, free_bytes=min(taken.budget_bytes - taken.total, room.free_bytes or taken.budget_bytes), budget_bytes=taken.budget_bytes)
-        rooms.append(room)
+        free = None if taken.budget_bytes is None else taken.budget_bytes - taken.total
+        room = replace(tier_device(model, device, own), free_bytes=free)
+        rooms.append(replace(room, budget_bytes=taken.budget_bytes) if device.kind == "host" else room)
     sizes = size_tiers(resolved, model.config, rooms)
     return [
         replace(taken, chunk_rows=sizes.chunk_rows, purposes=(

@@ -13,6 +13,7 @@ from strata.experts.filling import MIB
 from strata.experts.residency import Residency
 from strata.host.arithmetic_check import require_exact_team, warn_where_fma_is_slow
 from strata.host.placed import PlacedMoe
+from strata.model.config import ModelConfig
 from strata.split.card_tier import CardTier
 from strata.split.link_probe import probe_card_share
 from strata.split.locked_copies import LockedCopies
@@ -42,6 +43,13 @@ def card_memory(device, layers: Mapping[int, PlacedMoe], n_slots: int, n_places:
     from strata.cuda.expert_cache import CardExpertMemory
 
     return CardExpertMemory(device, layers, n_slots, n_places, blob_of)
+
+
+def card_layout(config: ModelConfig, context: int):
+    """Return the buffers of a prompt chunk on a card."""
+    from strata.cuda.chunk_buffers import CardChunkLayout
+
+    return CardChunkLayout(config, context)
 
 
 def open_card_tier(device, layers: Mapping[int, PlacedMoe], residency: Residency, size: TierSize, arena, n_threads: int) -> CardTier:

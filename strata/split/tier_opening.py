@@ -22,9 +22,9 @@ from strata.host.expert_memory import ExpertMemory, slot_bytes
 from strata.host.placed import PlacedMoe, place_moe
 from strata.model.model import Model
 from strata.model.profile_file import find_profile, read_profile
-from strata.split.card_opening import free_bytes, open_card_tier, share_copies, total_bytes
+from strata.split.card_opening import card_layout, free_bytes, open_card_tier, share_copies, total_bytes
 from strata.split.host_tier import HostTier
-from strata.split.lending import DeviceLoan
+from strata.split.lending import DeviceLoan, Layout
 from strata.split.link_probe import probe_share
 from strata.split.stages import Stage
 from strata.split.tier_sizes import BUFFERS, TierDevice, TierSize, size_tiers
@@ -58,8 +58,7 @@ def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> OpenedTiers:
         for stage in own:
             stage.executor.tier = tier
         tiers.append(tier)
-        if device.kind == "host":
-            loans.append(_open_loan(model, device, own, tier, size, sizes.chunk_rows))
+        loans.append(_open_loan(model, device, own, tier, size, sizes.chunk_rows))
     _bring_into_ram(resolved.tier, banks, pairs, tiers)
     share_copies(tiers, [device for device, _ in on_devices], resolved.tier.pcie_frac)
     for tier in tiers:
@@ -72,15 +71,17 @@ def tier_device(model: Model, device, stages: Sequence[Stage]) -> TierDevice:
     return TierDevice(device.name, layers_of(model, stages), free_bytes(device), total_bytes(device), device.kind != "host", layout_of(model, stages))
 
 
-def layout_of(model: Model, stages: Sequence[Stage]) -> ChunkLayout:
+def layout_of(model: Model, stages: Sequence[Stage]) -> Layout:
     """Return the buffers of a prompt chunk on the device of these stages."""
+    executor = stages[0].executor
+    if executor.replays:
+        return card_layout(model.config, executor.context)
     return ChunkLayout(model.config, any(stage.executor.placed.embedding is not None for stage in stages))
 
 
 def _open_loan(model: Model, device, stages: Sequence[Stage], tier: DeviceTier, size: TierSize, chunk_rows: int) -> DeviceLoan:
     """Return a device's prompt buffers, its own taken from the budget, and let its stages ask for them."""
-    device.take(BUFFERS, size.own_bytes)
-    layout, own = layout_of(model, stages), np.empty(size.own_bytes, np.uint8) if size.own_bytes else None
+    layout, own = layout_of(model, stages), _own_buffers(device, size.own_bytes, stages[0].executor.replays)
     loan = DeviceLoan(tier, [stage.executor for stage in stages], layout, chunk_rows, own)
     for stage in stages:
         stage.prepare = loan.prepare
@@ -91,6 +92,15 @@ def _open_loan(model: Model, device, stages: Sequence[Stage], tier: DeviceTier, 
     else:
         LOG.info("prompt buffers: %s keeps its own (%.1f MiB) for chunks of up to %d tokens", device.name, n_bytes / MIB, chunk_rows)
     return loan
+
+
+def _own_buffers(device, n_bytes: int, is_on_card: bool):
+    """Return memory uint8 of a device for its own prompt buffers; None where it has none."""
+    if is_on_card and n_bytes:
+        device.attach()
+        return device.empty(BUFFERS, n_bytes, np.uint8)
+    device.take(BUFFERS, n_bytes)
+    return np.empty(n_bytes, np.uint8) if n_bytes else None
 
 
 def banks_of(layers: Mapping[int, PlacedMoe]) -> Banks:

@@ -1,8 +1,8 @@
 """How large the tiers of an engine's devices are: cache slots, staging ring, prompt buffers, and the rows of a prompt chunk.
 
 `auto` caches take what is free beside ring, reserve and the buffers that a device must own.  A number of slots stands, unless
-buffers that must be owned leave less room; that is capped, and said.  Cards keep buffers of their own, and have a ring only where
-copies in RAM can be page-locked.  Does not know: how anything is opened.
+buffers that must be owned leave less room; that is capped, and said.  Cards have a ring only where copies in RAM can be page-locked.
+Does not know: how anything is opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from strata.errors import DeviceMemoryError
 from strata.experts.dispatch import RING_BLOBS, SPLIT_RING_BLOBS
 from strata.experts.filling import CARD_RESERVE_MIB, MIB, slots_for
 from strata.experts.loans import Room, chunk_of, must_own
-from strata.host.chunk_buffers import ChunkLayout
 from strata.host.expert_memory import slot_bytes
 from strata.host.placed import PlacedMoe
 from strata.model.config import ModelConfig
+from strata.split.lending import Layout
 
 BUFFERS = "prompt buffers"
 
@@ -29,7 +29,7 @@ class TierDevice:
     free_bytes: int | None
     budget_bytes: int | None
     is_card: bool
-    layout: ChunkLayout
+    layout: Layout
 
     @property
     def slot_bytes(self) -> int:
@@ -58,8 +58,7 @@ def size_tiers(resolved, config: ModelConfig, devices: Sequence[TierDevice]) -> 
     """Size the tiers of all devices; raises DeviceMemoryError where buffers find no room.  A size of 0 slots is the caller's to refuse."""
     tier, rows = resolved.tier, resolved.chunk_rows
     own = [device.layout.bytes(rows) for device in devices]
-    borrows = tier.prefill_borrow and not any(device.is_card for device in devices)
-    if must_own(borrows, tier.split_own, own, [device.budget_bytes for device in devices]):
+    if must_own(tier.prefill_borrow, tier.split_own, own, [device.budget_bytes for device in devices]):
         sized = [_size(resolved, config, device, number, len(devices), own[number]) for number, device in enumerate(devices)]
         notes = [_capped(resolved, config, device, size) for device, size in zip(devices, sized, strict=True)]
         return TierSizes(rows, tuple(sized), tuple(filter(None, notes)))

@@ -1,6 +1,7 @@
 """The expert tier of cards, on cards that are not there: bits, budgets, page-locked copies, shares, rounds, splits, what is said."""
 
 import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,6 +81,12 @@ def test_auto_takes_what_the_driver_calls_free_beside_the_reserve_and_prompt_buf
     assert slots(1024)[0] == N_PAIRS
 
 
+@pytest.mark.parametrize(("total_mib", "borrows"), [(705, True), (1024, False)])
+def test_prompt_buffers_are_borrowed_where_the_reserve_would_not_stay_free(monkeypatch, total_mib, borrows):
+    with cards(monkeypatch, total_mib * MIB), open_engine(devices="cuda:0", expert_cache=HALF, prefill=64, **STILL) as engine:
+        assert engine.tiers.lending.loans[0].borrows == borrows
+
+
 def test_a_card_without_room_for_one_slot_is_an_error_that_says_what_is_free(monkeypatch):
     with cards(monkeypatch, 700 * MIB), pytest.raises(DeviceMemoryError, match="one slot of the expert cache"), open_engine(devices="cuda:0", expert_cache=0, prefill=8):
         pass
@@ -142,6 +149,14 @@ def test_the_share_of_each_card_is_given_or_probed(monkeypatch):
     assert all(0 < share < 256 for _, share, _ in tables)
     _, _, tables, _ = answered_on(monkeypatch, requests(max_new=2), "cuda:0,cuda:1", pcie_frac=0.55, **split)
     assert [share for _, share, _ in tables] == [141, 141]
+
+
+@pytest.mark.parametrize(("wanted", "most"), [(0.0, 0.0), (1.0, 1.0)])
+def test_a_request_has_a_share_of_its_own_on_a_card(monkeypatch, wanted, most):
+    own = [replace(request, pcie_frac=wanted) for request in requests(max_new=3)]
+    _, counters, tables, _ = answered_on(monkeypatch, own, expert_cache=HALF, pcie_frac=0.5, **RAM, **STILL)
+    missed = counters["pcie_entries"] + counters["cpu_entries"]
+    assert counters["pcie_entries"] == most * missed and missed > 0 and tables[0][1] == wanted * 256
 
 
 def test_a_probe_leaves_no_trace_in_the_counts(monkeypatch):

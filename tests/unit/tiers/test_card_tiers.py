@@ -1,6 +1,7 @@
 """The expert tier of cards, on cards that are not there: bits, budgets, page-locked copies, shares, rounds, splits, what is said."""
 
 import logging
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from strata.batch.settings import EngineSettings, resolve
 from strata.errors import DeviceMemoryError, UsageError
 from strata.experts.filling import CARD_RESERVE_MIB, MIB
 from strata.split.budget import device_bytes
+from strata.split.card_opening import share_copies
 from tests.unit.harness.scopes import shipped
 from tests.unit.tiers.cards import N_PAIRS, answered_on, cards
 from tests.unit.tiers.opened import digests, open_engine, requests
@@ -173,6 +175,15 @@ def test_the_threads_of_a_cards_pool_end_with_the_engine(monkeypatch):
         team = engine.tiers.devices[0].jobs.team
         assert team.n_threads == 2 and all(thread.is_alive() for thread in team._threads)
     assert not any(thread.is_alive() for thread in team._threads)
+
+
+def test_what_was_opened_is_closed_where_a_later_step_fails(monkeypatch):
+    before = threading.active_count()
+    with cards(monkeypatch) as found:
+        monkeypatch.setattr("strata.split.tier_opening.share_copies", lambda tiers, devices, share: (share_copies(tiers, devices, share), 1 / 0))
+        with pytest.raises(ZeroDivisionError), open_engine(devices="cuda:0,cuda:1", layer_split=(6,), expert_cache=100, threads=3, **RAM):
+            pass
+    assert threading.active_count() == before and not any(card.registered for card in found)
 
 
 def test_a_profile_of_a_card_without_a_tier_is_refused(monkeypatch, tmp_path):

@@ -18,6 +18,8 @@ from strata.model.config import ModelConfig
 from strata.split.lending import Layout
 
 BUFFERS = "prompt buffers"
+CARD_PAGE = 2 * MIB
+"""A card gives memory by whole pages of this size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +89,8 @@ def _size(resolved, config: ModelConfig, device: TierDevice, number: int, n_devi
     asked = min(resolved.tier.cache or n_pairs, n_pairs)
     kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
     is_given = resolved.tier.cache and not own_bytes
-    fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes, size, asked)
+    rounding = device.is_card * CARD_PAGE * (1 + (own_bytes > 0))
+    fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes + rounding, size, asked)
     if fitting == 0 and own_bytes:
         raise DeviceMemoryError(device.name, f"{BUFFERS} beside one slot of the expert cache", own_bytes + size, max(0, device.free_bytes or 0))
     return TierSize(fitting, n_places, own_bytes)
@@ -101,8 +104,10 @@ def _capped(resolved, config: ModelConfig, device: TierDevice, size: TierSize) -
 
 
 def _room(resolved, device: TierDevice, size: TierSize, number: int) -> Room:
-    left = None
+    left, taken = None, (size.n_slots + size.n_places) * device.slot_bytes
+    if device.is_card:
+        taken = -(-taken // CARD_PAGE) * CARD_PAGE
     if device.free_bytes is not None:
-        kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
-        left = max(0, device.free_bytes - kept - (size.n_slots + size.n_places) * device.slot_bytes)
+        kept = 0 if resolved.tier.cache and not device.is_card else reserve_bytes(resolved.tier, device.is_card, number)
+        left = max(0, device.free_bytes - kept - taken)
     return Room(left, max(1, size.n_slots) * device.slot_bytes, device.layout.row_bytes)

@@ -60,7 +60,7 @@ class Recorder:
         self.residual = self.work.get("residual", self.n * self.config.residual_width)
         self.logits = None
         self._due: tuple | None = None
-        self.meetings = getattr(executor, "meetings", None)
+        self.meetings = executor.meetings
         self.taps, self._state = taps, StateTaps(taps, self.sessions, self.config, self.kv)
         taps.open(self.launches)
 

@@ -37,7 +37,7 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
         found = []
         for device, own in by_device(stages):
             budget = resolved.devices[own[0].plan.device].budget_bytes
-            if device.kind != "host":
+            if device.kind != "host" and budget is None:
                 budget = device.taken_bytes + free_bytes(device)
             taken = tuple(device.taken.items())
             found.append(DeviceBytes(device.name, budget, taken))

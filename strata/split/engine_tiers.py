@@ -16,7 +16,7 @@ from strata.rows import Window
 from strata.split.adaptation import Adaptation
 from strata.split.lending import Lending
 from strata.split.stages import Stage
-from strata.split.tier_opening import open_tiers
+from strata.split.tier_opening import by_device, open_tiers
 from strata.split.tiers import DeviceTier
 
 SERVED = ("vram", "pcie", "cpu")
@@ -42,6 +42,9 @@ class EngineTiers:
             self.counts = new_counts(self._config.n_layers, self._config.n_experts)
             for stage in stages:
                 stage.executor.routed = self.counts
+        for device, _ in by_device(stages):
+            if device.kind != "host":
+                device.budget_holds = False  # kernels, graphs and the buffers of decode windows come on top of what was placed
         if self._settings.adapts and not all(tier.holds_all for tier in self.devices):
             self.adaptation = Adaptation(self.devices, self.counts, self._settings)
 

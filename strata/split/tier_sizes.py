@@ -18,6 +18,8 @@ from strata.model.config import ModelConfig
 from strata.split.lending import Layout
 
 BUFFERS = "prompt buffers"
+CARD_PAGE = 2 * MIB
+"""A card gives memory by whole pages of this size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,20 +81,16 @@ def reserve_bytes(tier, is_card: bool, number: int) -> int:
     return MIB * (asked if asked is not None else CARD_RESERVE_MIB if is_card else 0)
 
 
-def _kept_bytes(resolved, device: TierDevice, number: int) -> int:
-    """Return what prompt buffers and an `auto` cache leave free: a card needs its reserve beside a given number of slots too."""
-    return reserve_bytes(resolved.tier, device.is_card, number) if device.is_card or not resolved.tier.cache else 0
-
-
 def _size(resolved, config: ModelConfig, device: TierDevice, number: int, n_devices: int, own_bytes: int) -> TierSize:
     n_pairs, size = len(device.layers) * config.n_experts, device.slot_bytes
     ring = RING_BLOBS if n_devices == 1 else SPLIT_RING_BLOBS
     has_ring = resolved.tier.pcie_frac != 0 and not (device.is_card and resolved.tier.ram == "mapped")
     n_places = min(ring, config.n_experts) if has_ring else 0
     asked = min(resolved.tier.cache or n_pairs, n_pairs)
-    kept = _kept_bytes(resolved, device, number)
+    kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
     is_given = resolved.tier.cache and not own_bytes
-    fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes, size, asked)
+    rounding = device.is_card * CARD_PAGE * (1 + (own_bytes > 0))
+    fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes + rounding, size, asked)
     if fitting == 0 and own_bytes:
         raise DeviceMemoryError(device.name, f"{BUFFERS} beside one slot of the expert cache", own_bytes + size, max(0, device.free_bytes or 0))
     return TierSize(fitting, n_places, own_bytes)
@@ -106,7 +104,10 @@ def _capped(resolved, config: ModelConfig, device: TierDevice, size: TierSize) -
 
 
 def _room(resolved, device: TierDevice, size: TierSize, number: int) -> Room:
-    left = None
+    left, taken = None, (size.n_slots + size.n_places) * device.slot_bytes
+    if device.is_card:
+        taken = -(-taken // CARD_PAGE) * CARD_PAGE
     if device.free_bytes is not None:
-        left = max(0, device.free_bytes - _kept_bytes(resolved, device, number) - (size.n_slots + size.n_places) * device.slot_bytes)
+        kept = 0 if resolved.tier.cache and not device.is_card else reserve_bytes(resolved.tier, device.is_card, number)
+        left = max(0, device.free_bytes - kept - taken)
     return Room(left, max(1, size.n_slots) * device.slot_bytes, device.layout.row_bytes)

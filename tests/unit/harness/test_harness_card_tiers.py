@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.pool_stress import FAILING_LENGTH, fail_a_job, pool_sets, use_instructions
+from harness.suites import loans
 from harness.suites.table import SUITES
 from strata.batch.settings import resolve
 from strata.cpu_pool.arena import Banks, MappedArena
@@ -17,8 +18,15 @@ from strata.errors import PoolJobError
 from strata.rows import Segment, Window
 from tests.unit.harness.scopes import scope, shipped
 
-TIERED = ("tier", "pcie", "ram", "pool")
+TIERED = ("tier", "pcie", "ram", "pool", "loans")
+BUDGET = 1 << 26
 DEVICES = ({"devices": "cuda:0"}, {"devices": "cuda:0,cuda:1"}, {"devices": "cuda:0,host"}, {"devices": "cuda:0,host", "layer_split": (6,)})
+
+
+@pytest.fixture(autouse=True)
+def budgets(monkeypatch):
+    """Budgets of cards that are not there."""
+    monkeypatch.setattr(loans, "_budgets", lambda path, settings, is_tight: (BUDGET,) * len(settings.devices.split(",")))
 
 
 def cases(suite, **options):
@@ -29,6 +37,9 @@ def cases(suite, **options):
 @pytest.mark.parametrize("devices", DEVICES, ids=lambda options: "-".join(map(str, options.values())))
 def test_cards_have_cases_of_the_canonical_mode_only(suite, devices):
     found = cases(suite, **devices)
+    if suite == "loans" and "host" in devices["devices"]:
+        assert found == ()
+        return
     assert found and len({case.name for case in found}) == len(found)
     for case in found:
         for arm in (case.left, case.right):
@@ -53,6 +64,20 @@ def test_two_devices_have_a_tier_each():
     for devices in ("cuda:0,cuda:1", "cuda:0,host"):
         stages = [case for case in (*cases("tier", devices=devices), *cases("ram", devices=devices)) if case.name == "stages"]
         assert len(stages) == 2 and all(case.right.settings.devices == devices and case.right.settings.layer_split for case in stages)
+
+
+def test_loans_give_every_card_a_budget():
+    alone, both = cases("loans", devices="cuda:0"), cases("loans", devices="cuda:0,cuda:1")
+    assert {case.right.settings.devices for case in alone} == {f"cuda:0:{BUDGET}"}
+    assert {case.right.settings.devices for case in both} == {f"cuda:0:{BUDGET}", f"cuda:0:{BUDGET},cuda:1:{BUDGET}"}
+    assert all(case.left.settings.expert_cache is None and str(BUDGET) not in case.left.settings.devices for case in (*alone, *both))
+
+
+def test_a_tight_budget_of_a_card_is_whole_pages_of_its_tier_and_no_chunk():
+    purposes = {"weights": 1000, loans.CACHE: 5 << 20, loans.RING: 1 << 20, loans.BUFFERS: 3 << 20}
+    assert loans._budget(purposes, True, True) == 1000 + (6 << 20) + loans.TABLES
+    assert loans._budget(purposes, True, False) == 1000 + (6 << 20) + loans.TABLES + (4 << 20) + 2 * loans.CARD_PAGE
+    assert loans._budget(purposes, False, True) == 1000 + (6 << 20) and loans._budget(purposes, False, False) == 1000 + (9 << 20)
 
 
 def test_a_card_fetches_from_copies_in_ram():

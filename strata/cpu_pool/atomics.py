@@ -8,6 +8,8 @@ and exist on Linux only: `HAS_FUTEX` says whether `futex_wait` and `futex_wake` 
 words mean.
 
     load(words, i) -> int64                       store(words, i, value)
+    load_flag(flags, i) -> int32                  acquire: with everything that whoever released the value wrote before
+    store_flag(flags, i, value)                   release, of an int32 array that another device may read
     add(words, i, value) -> int64 before          compare_exchange(words, i, expected, desired) -> bool, swapped
     futex_wait(words, i, expected)                sleep while the low half equals `expected`; may wake for no reason
     futex_wake(words, i, n)                       wake at most n sleepers
@@ -65,6 +67,23 @@ def store(typing_context, words, i, value):
         return context.get_dummy_value()
 
     return types.void(words, types.int64, types.int64), emit
+
+
+@intrinsic
+def load_flag(typing_context, flags, i):
+    def emit(context, builder, signature, values):
+        return builder.load_atomic(_address(context, builder, flags, *values), "acquire", 4)
+
+    return types.int32(flags, types.int64), emit
+
+
+@intrinsic
+def store_flag(typing_context, flags, i, value):
+    def emit(context, builder, signature, values):
+        builder.store_atomic(values[2], _address(context, builder, flags, *values[:2]), "release", 4)
+        return context.get_dummy_value()
+
+    return types.void(flags, types.int64, types.int32), emit
 
 
 @intrinsic

@@ -96,6 +96,33 @@ def store_global_float(typing_context, at, value):
     return types.void(types.int64, types.float32), emit
 
 
+_FOUR = ir.VectorType(WORD, 4)
+
+
+@intrinsic
+def global_four_words(typing_context, at):
+    """Sixteen bytes at a global address, or at one of mapped host memory."""
+
+    def emit(context, builder, signature, arguments):
+        value = builder.load(builder.inttoptr(arguments[0], _FOUR.as_pointer(GLOBAL)), align=16)
+        parts = [builder.extract_element(value, ir.Constant(WORD, i)) for i in range(4)]
+        return context.make_tuple(builder, signature.return_type, parts)
+
+    return types.UniTuple(types.int32, 4)(types.int64), emit
+
+
+@intrinsic
+def store_global_four_words(typing_context, at, a, b, c, d):
+    def emit(context, builder, signature, arguments):
+        value = ir.Constant(_FOUR, ir.Undefined)
+        for i in range(4):
+            value = builder.insert_element(value, arguments[1 + i], ir.Constant(WORD, i))
+        builder.store(value, builder.inttoptr(arguments[0], _FOUR.as_pointer(GLOBAL)), align=16)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, *(types.int32,) * 4), emit
+
+
 def copier(n_bytes: int, to_offset: int, from_offset: int, asynchronous: bool, once: bool):
     level = "cg" if once else "ca"
     text = f"cp.async.{level}.shared.global [$0+{to_offset}], [$1+{from_offset}], {n_bytes};"

@@ -10,6 +10,7 @@ object that checks its bounds and alignment.
     shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats, shared_four_floats -> float32s
     store_global_float(address, value)
     store_shared_float(address, float32); store_shared_four_floats(address, four float32)
+    global_four_words(address) -> four int32, store_global_four_words(address, a, b, c, d)     multiples of 16; mapped host memory too
     copier(n_bytes, to_offset, from_offset, target, once) -> copy(shared address, global address)
 
 Does not know: what lies there.
@@ -28,6 +29,7 @@ else:
 shared_address, global_address = machine.shared_address, machine.global_address
 shared_word, shared_two_words, shared_four_words = machine.shared_word, machine.shared_two_words, machine.shared_four_words
 shared_two_floats, shared_four_floats = machine.shared_two_floats, machine.shared_four_floats
+global_four_words, store_global_four_words = machine.global_four_words, machine.store_global_four_words
 shared_half_word, store_global_float, store_shared_float = machine.shared_half_word, machine.store_global_float, machine.store_shared_float
 store_shared_four_floats = machine.store_shared_four_floats
 

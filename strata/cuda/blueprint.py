@@ -120,6 +120,18 @@ class Blueprint:
     def mapped(self, shape: int | tuple[int, ...], dtype) -> BlueprintArray:
         return self.empty("mapped memory", shape, dtype)
 
+    def register(self, array: np.ndarray) -> int:
+        """Return a host array's own address."""
+        return array.ctypes.data
+
+    def unregister(self, array: np.ndarray) -> None:
+        """Do nothing."""
+
+    def move(self, purpose: str, other: str, n_bytes: int) -> None:
+        """Account a part of what was taken for a purpose to another one."""
+        self.taken[purpose] -= n_bytes
+        self.taken[other] = self.taken.get(other, 0) + n_bytes
+
     def function_of(self, dispatcher, types: tuple) -> None:
         """Note that a kernel is needed; there is no function of it."""
         self.needed[dispatcher, types] = self.needed.get((dispatcher, types), 0) + 1

@@ -8,13 +8,14 @@ Does not know: what is computed.
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 from numba import cuda
 
 from strata.cuda.found import Card, _checked, card_at
+from strata.cuda.page_locks import register, unregister
 from strata.cuda.seam import SIMULATED, Target, target_of
 from strata.errors import DeviceError, DeviceMemoryError
 
@@ -44,7 +45,7 @@ def allocated_bytes(wanted: int) -> int:
 
 
 class CudaDevice:
-    """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken."""
+    """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken, as long as `budget_holds`."""
 
     is_blueprint = False
 
@@ -53,8 +54,11 @@ class CudaDevice:
         self.name, self.index, self.budget_bytes = f"cuda:{index}", index, budget_bytes
         self.target: Target = target_of(self.card.capability)
         self.taken: dict[str, int] = {}
+        self.budget_holds = True
         self.kernels: dict = {}
         self._is_measuring = False
+        self._registered: set[int] = set()
+        self.why_not_registered = ""
         self.lock = threading.RLock()
         """Held by whoever sends to the stream: nothing may come between while a graph is captured."""
         self.attach()
@@ -88,7 +92,7 @@ class CudaDevice:
 
     def take(self, purpose: str, n_bytes: int) -> None:
         """Account n_bytes to a purpose; raises DeviceMemoryError, with nothing taken, where the budget does not suffice."""
-        if self.budget_bytes is not None and self.taken_bytes + n_bytes > self.budget_bytes:
+        if self.budget_holds and self.budget_bytes is not None and self.taken_bytes + n_bytes > self.budget_bytes:
             raise DeviceMemoryError(self.name, purpose, n_bytes, self.budget_bytes - self.taken_bytes)
         self.taken[purpose] = self.taken.get(purpose, 0) + n_bytes
 
@@ -169,6 +173,44 @@ class CudaDevice:
     def mapped(self, shape: int | tuple[int, ...], dtype) -> np.ndarray:
         """Return page-locked host memory that kernels address too."""
         return self._guarded("mapped memory", int(np.prod(shape)) * np.dtype(dtype).itemsize, lambda: cuda.mapped_array(shape, dtype))
+
+    def register(self, array: np.ndarray) -> int | None:
+        """Page-lock a host array for cards; return the address at which kernels see it, None with `why_not_registered` set."""
+        if SIMULATED:
+            return array.ctypes.data
+        address, self.why_not_registered = register(array, self._registered)
+        return address
+
+    def unregister(self, array: np.ndarray) -> None:
+        """Undo `register` where this device did it; nothing may be reading the array."""
+        if not SIMULATED:
+            unregister(array, self._registered)
+
+    @property
+    def free_bytes(self) -> int:
+        """What the driver has free."""
+        return self._driver_free()
+
+    def move(self, purpose: str, other: str, n_bytes: int) -> None:
+        """Account a part of what was taken for a purpose to another one."""
+        self.taken[purpose] -= n_bytes
+        self.taken[other] = self.taken.get(other, 0) + n_bytes
+
+    def keeping_memory(self):
+        """Return a context in which no dropped array is freed: freeing waits for the card, which may be waiting for this thread."""
+        return nullcontext() if SIMULATED else cuda.current_context().defer_cleanup()
+
+    def is_idle(self) -> bool:
+        """Whether the card's stream has nothing left to do; raises DeviceError where a kernel failed."""
+        if SIMULATED:
+            return True
+        from cuda.bindings import driver
+
+        (code,) = driver.cuStreamQuery(int(self.stream.handle))
+        if code == driver.CUresult.CUDA_ERROR_NOT_READY:
+            return False
+        _checked((code,))
+        return True
 
     def function_of(self, dispatcher, types: tuple):
         """Return the driver's function of a kernel for argument types, compiled and loaded at its first use here."""

@@ -64,6 +64,7 @@ class CudaDrafts:
 
     costs = COSTS
     replays = True
+    meetings = None
 
     def __init__(self, device: CudaDevice, config: ModelConfig, placed: CardDrafts, kv: str, n_slots: int, context: int, table) -> None:
         self.device, self.config, self.placed, self.kv, self.table = device, config, placed, kv, table

@@ -3,8 +3,8 @@
 `run_window` looks up the program of a window's shape (rows, logit rows, class of the context, whether rows are kept); where
 there is none the window pass is recorded.  Windows of up to eight rows are captured as graphs, wider ones are sent launch
 by launch.  What changes from window to window (tokens, slots, positions, segments) is sent in one copy.  Rows come from and
-go to other stages through pinned memory.  A window that is not kept holds a lane until it is committed.  While an observer
-watches points, a window is recorded with taps (`taps.py`) and run without a graph (`observed.py`).
+go to other stages through pinned memory.  A window that is not kept holds a lane until it is committed.  Prompt chunks lie in
+`chunk_buffers` where some are given, which may be others for each of them.  While an observer watches points, a window is recorded with taps (`taps.py`) and run without a graph (`observed.py`).
 Does not know: other stages, drafts.
 """
 
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.cuda.chunk_buffers import CardChunkBuffers, ChunkWorkspace
 from strata.cuda.device import CudaDevice
 from strata.cuda.graphs import GraphTable
 from strata.cuda.host_rows import HostRows
 from strata.cuda.launch import BUILDING, Launch, send
+from strata.cuda.meeting import Meetings
 from strata.cuda.ngrams import launch_keep
 from strata.cuda.observed import run_observed, show
 from strata.cuda.placed import CardStage
@@ -41,13 +43,14 @@ MOST_WIDE = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The launches of a window shape, where its results lie, and what is seen on the way."""
+    """The launches of a window shape, where its results lie, what is seen on the way, and the workspace of all that."""
 
     launches: tuple[Launch, ...]
     residual: object
     logits: object
     generation: int
     taps: tuple[Tap, ...] = ()
+    work: Workspace | None = None
 
 
 class CudaExecutor:
@@ -63,12 +66,16 @@ class CudaExecutor:
         self.device, self.config, self.placed, self.kv = device, config, placed, kv
         self.n_slots, self.context = n_slots, context
         self.observe, self.watched = None, frozenset()
+        self.meetings: Meetings | None = None
+        self.routed: np.ndarray | None = None
         self._purpose = f"sessions of {placed.name}"
         layers = tuple(layer.index for layer in placed.layers)
         self.sessions = Sessions(device, config, layers, self._purpose, kv, n_slots, context)
         self._tables = f"tables of {placed.name}"
         self.table = device.upload(self._tables, rotary_table(config.rope_base, config.rope_dims, context).reshape(-1))
         self.work = Workspace(device, f"buffers of {placed.name}")
+        self.chunk_buffers: CardChunkBuffers | None = None
+        self._chunk_work: ChunkWorkspace | None = None
         self.graphs = GraphTable(device)
         self._programs: dict[tuple, Program] = {}
         self._lanes: dict[tuple, list[Lane]] = {}
@@ -79,6 +86,17 @@ class CudaExecutor:
         self._wide: list[Lane] = []
         self._unsent: Program | None = None
         self.last_residual = None
+
+    @property
+    def tier(self):
+        """Where the experts of the stage's layers lie (`strata.cuda.meeting.CardTier`); None: all in the stage's own memory."""
+        return None if self.meetings is None else self.meetings.tier
+
+    @tier.setter
+    def tier(self, tier) -> None:
+        self.device.attach()
+        layers = tuple(layer.index for layer in self.placed.layers)
+        self.meetings = None if tier is None else Meetings(self.device, self.config, layers, tier, self.work, self._tables)
 
     # ---- windows
 
@@ -100,6 +118,16 @@ class CudaExecutor:
 
     def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane = self._lane(window)
+        try:
+            return self._run_in(lane, window, residual, blocks)
+        except BaseException:
+            if self.meetings is not None:
+                self.meetings.abort()
+            if window not in self._pending:
+                self._release(lane)
+            raise
+
+    def _run_in(self, lane: Lane, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane.fill(self.device, window)
         key = self._key(window, lane, residual is None)
         n_logits = key[3]
@@ -110,16 +138,20 @@ class CudaExecutor:
             self._send("incoming", residual, program.residual)
         if not window.keep:
             self._pending[window] = lane
+        if self.meetings is not None:
+            self.meetings.begin()
         if taps is not None:
-            run_observed(self.device, self.observe, program.launches, program.taps, window)
+            run_observed(self.device, self.observe, program.launches, program.taps, window, self._sender(window))
         elif program is self._unsent:
             self._unsent = None
             with self.device.measured(FIRST_RUNS):
-                self._run(key, program)
+                self._run(key, program, window)
                 self.device.synchronise()
         else:
-            self._run(key, program)
+            self._run(key, program, window)
         result = self._fetch(program, window, n_logits)
+        if self.meetings is not None:
+            self.meetings.end(window, self.routed)
         if n_logits and self.observe is not None and "logits" in self.watched:
             self.observe(window, "logits", TOP, result, Place(rows=window.logit_rows))
         if window.keep:
@@ -142,34 +174,54 @@ class CudaExecutor:
             self._release(lane)
             return program
 
-    def _run(self, key: tuple, program: Program) -> None:
+    def _run(self, key: tuple, program: Program, window: Window) -> None:
         """Replay a program's graph, or send a prompt chunk's launches."""
-        if key[1] <= PLACES:
+        if key[1] > PLACES:
+            self._sender(window)(program.launches)
+        elif self.meetings is None:
             self.graphs.run(key, program.launches)
         else:
-            send(program.launches)
+            self.meetings.replay(self.graphs, key, program.launches, window)
+
+    def _sender(self, window: Window):
+        """Return what sends a window's launches."""
+        return send if self.meetings is None else self.meetings.sender(window)
 
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
         program = self._programs.get(key)
-        if program is not None and program.generation == self.work.generation:
+        if program is not None and program.work is self.work_for(key[1]) and program.generation == program.work.generation:
             return program
         program = self._record(key, lane, is_first, blocks, NO_TAPS)
-        self._forget(lambda other: self._programs[other].generation != program.generation)
+        self._forget(lambda other: self._is_stale(self._programs[other]))
         self._unsent = self._programs[key] = program
         return program
 
+    def work_for(self, n_rows: int) -> Workspace:
+        """Return the workspace of windows of n_rows: the stage's own, of a prompt chunk the one over the buffers that are given."""
+        buffers = self.chunk_buffers
+        if buffers is None or n_rows <= PLACES:
+            return self.work
+        if self._chunk_work is None or self._chunk_work.region.key != buffers.key:
+            self._chunk_work = ChunkWorkspace(self.work, buffers)
+        return self._chunk_work
+
+    def _is_stale(self, program: Program) -> bool:
+        """Whether a program's buffers moved, or are those of chunk buffers before the present ones."""
+        return program.generation != program.work.generation or program.work not in (self.work, self._chunk_work)
+
     def _record(self, key: tuple, lane: Lane, is_first: bool, blocks, taps: NoTaps) -> Program:
         """Record a window's launches, and the taps that `taps` wants."""
-        _, _, _, n_logits, keep, most_cells, _ = key
+        _, n_rows, _, n_logits, keep, most_cells, _ = key
+        work = self.work_for(n_rows)
         with BUILDING:
             while True:
-                before = self.work.generation
+                before = work.generation
                 recorder = Recorder(self, lane, n_logits, keep, most_cells, taps)
                 blocks(recorder, None if is_first else recorder.residual)
                 recorder.flush()
-                if self.work.generation == before:
+                if work.generation == before:
                     break
-        return Program(tuple(recorder.launches), recorder.residual, recorder.logits, before, taps.taken)
+        return Program(tuple(recorder.launches), recorder.residual, recorder.logits, before, taps.taken, work)
 
     def _forget(self, is_stale) -> None:
         """Drop programs and their graphs by key: what they hold is freed."""
@@ -304,7 +356,7 @@ class CudaExecutor:
             self.device.attach()
             self.graphs.clear()
             self._programs.clear()
-            self._unsent = self.last_residual = None
+            self._unsent = self.last_residual = self.chunk_buffers = self._chunk_work = None
             wide = {lane.number: lane for lane in self._wide}
             for lane in wide.values():
                 self.device.give_back(self._lane_purpose(lane.n_rows, lane.number))

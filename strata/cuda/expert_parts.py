@@ -66,7 +66,8 @@ def _listed_pass(n_pass: int):
     @jit
     def listed_entries(number, experts, starts, n_listed):
         if n_pass == 1:
-            return number, np.int32(number + 1), read_posted(experts, np.int64(number))
+            expert = read_posted(experts, np.int64(number))
+            return number, np.int32(number + 1 if expert >= 0 else number), expert
         n, place = read_posted(n_listed, np.int64(0)), np.int64(min(number, np.int32(experts.size - 1)))
         first, end, expert = read_posted(starts, place), read_posted(starts, place + 1), read_posted(experts, place)
         if number >= n:

@@ -3,9 +3,9 @@
 A block has 32 output rows of gate and the same 32 of up (two weight rows a thread, pairs.py), so that it owns a whole group of
 the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 output rows.  blockIdx.y counts the shared expert's
 passes first, where it is in the launch, then the listed experts' passes: an expert's weights are read once for up to PASS_ROWS of its
-entries, and a surplus block finds none.  A window of one row (n_pass = 1) has no surplus and one entry an expert, the i-th of the
-i-th: its kernel reads the experts' numbers alone.  The shared expert may have another format than the listed ones: a block then
-takes one of two codes (expert_parts.py).
+entries, and a surplus block finds none.  A window of one row (n_pass = 1) has one entry an expert, the i-th of the
+i-th: its kernel reads the experts' numbers alone, and a surplus block finds a negative one (dispatching.py).  The shared expert may have
+another format than the listed ones: a block then takes one of two codes (expert_parts.py).
 
 The entries of the listed experts are laid out as `products.Lists` says; entry first_shared + r is the shared expert's of row r.
 Flat shapes: hidden codes [entries, F]; out float32 [entries, H].

@@ -355,3 +355,24 @@ def store_release(typing_context, array, i, value):
     """Write uint32 word i of a flag array behind all earlier writes; system scope."""
     signature = types.void(array, types.int64, types.uint32)
     return signature, _flag("st.release.sys.global.u32 [$0], $1;", "l,r,~{memory}", True)
+
+
+@intrinsic
+def clock_ns(typing_context):
+    """The card's clock in nanoseconds, int64."""
+
+    def emit(context, builder, signature, arguments):
+        return _assembly(builder, LONG, [], "mov.u64 $0, %globaltimer;", "=l", True)
+
+    return types.int64(), emit
+
+
+@intrinsic
+def sleep_ns(typing_context, n):
+    """Give the multiprocessor away for about n nanoseconds."""
+
+    def emit(context, builder, signature, arguments):
+        _assembly(builder, VOID, arguments, "nanosleep.u32 $0;", "r", True)
+        return context.get_dummy_value()
+
+    return types.void(types.int32), emit

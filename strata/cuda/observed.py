@@ -15,14 +15,14 @@ from strata.errors import UsageError
 from strata.rows import Window
 
 
-def run_observed(device, observe, launches: Sequence[Launch], taps: Sequence[Tap], window: Window) -> None:
-    """Run a window's launches and show its taps, in the order in which they were noted."""
+def run_observed(device, observe, launches: Sequence[Launch], taps: Sequence[Tap], window: Window, send_some=send) -> None:
+    """Run a window's launches, which `send_some` sends, and show its taps, in the order in which they were noted."""
     done = 0
     for tap in taps:
-        send(launches[done : tap.at])
+        send_some(launches[done : tap.at])
         done = tap.at
         show(device, observe, tap, window, window.count)
-    send(launches[done:])
+    send_some(launches[done:])
 
 
 def show(device, observe, tap: Tap, window: Window, kept: np.ndarray) -> None:

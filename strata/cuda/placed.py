@@ -122,8 +122,9 @@ class Placer:
         indexer = Part({"q": self.matrix(x.q), "k": self.matrix(x.k), "q_norm": self.vector(x.q_norm), "k_norm": self.vector(x.k_norm)})
         return Part(matrices | norms | {"indexer": indexer})
 
-    def moe(self, w: MoeWeights) -> Part:
-        names = ("router", "gate", "up", "down", "shared_router", "shared_gate", "shared_up", "shared_down")
+    def moe(self, w: MoeWeights, routed: bool = True) -> Part:
+        """The experts block; without the experts' own banks where not `routed`."""
+        names = ("router", *(("gate", "up", "down") if routed else ()), "shared_router", "shared_gate", "shared_up", "shared_down")
         return Part({name: self.matrix(getattr(w, name)) for name in names})
 
     def ngrams(self, w: PleWeights, table: Tensor, config: ModelConfig) -> Part:
@@ -135,26 +136,27 @@ class Placer:
         return Part({"table": self.table(table), "key": self.matrix(w.key), "value": self.matrix(w.value)} | vectors | numbers)
 
 
-def place_stage(device: CudaDevice, weights: Weights, config: ModelConfig, first: int, last: int, placer_type=Placer) -> CardStage:
+def place_stage(device: CudaDevice, weights: Weights, config: ModelConfig, first: int, last: int, placer_type=Placer, routed: bool = True) -> CardStage:
     """Upload the weights of layers first..last-1, with the embedding and head where they belong.
 
-    `placer_type` stands for Placer where weights come from elsewhere than a file.
+    `placer_type` stands for Placer where weights come from elsewhere than a file.  Without `routed` the experts' banks stay away:
+    their matrices are a tier's.
     """
     name = f"layers {first}-{last - 1}"
     placer, is_last = placer_type(device, f"weights of {name}"), last == config.n_layers
     return CardStage(
         name,
-        tuple(_layer(placer, layer, weights, config) for layer in weights.layers[first:last]),
+        tuple(_layer(placer, layer, weights, config, routed) for layer in weights.layers[first:last]),
         placer.table(weights.token_embd) if first == 0 else None,
         placer.mixer(weights.output_hc) if is_last else None,
         placer.matrix(weights.output) if is_last else None,
     )
 
 
-def _layer(placer: Placer, layer: LayerWeights, weights: Weights, config: ModelConfig) -> CardLayer:
+def _layer(placer: Placer, layer: LayerWeights, weights: Weights, config: ModelConfig, routed: bool) -> CardLayer:
     is_qsa = isinstance(layer.attention, QsaWeights)
     return CardLayer(
-        layer.index, placer.mixer(layer.attention_mixer), placer.mixer(layer.moe_mixer), placer.moe(layer.moe),
+        layer.index, placer.mixer(layer.attention_mixer), placer.mixer(layer.moe_mixer), placer.moe(layer.moe, routed),
         None if is_qsa else placer.gdn(layer.attention), placer.qsa(layer.attention) if is_qsa else None,
         None if layer.ple is None else placer.ngrams(layer.ple, weights.per_layer_token_embd, config),
     )

@@ -21,6 +21,7 @@ from strata.cuda.expert_products import Experts, launch_down, launch_gate_up
 from strata.cuda.placed import FloatMatrix, Part
 from strata.cuda.posting import EMPTY
 from strata.cuda.products import Coded, Lists, Packed
+from strata.cuda.record_tier import TierRecorder
 from strata.cuda.router import fits as router_fits
 from strata.cuda.router import launch_router
 from strata.cuda.routing import launch_group, launch_route_and_group
@@ -32,8 +33,9 @@ from strata.rows import Place, Window
 class MoeRecorder:
     """Lists the launches of a window's experts blocks through a recorder's `add`, on buffers of its workspace."""
 
-    def __init__(self, device, config, work, n_rows: int, add, taps: NoTaps = NO_TAPS) -> None:
+    def __init__(self, device, config, work, n_rows: int, add, taps: NoTaps = NO_TAPS, tier: TierRecorder | None = None) -> None:
         self.device, self.config, self.work, self.n, self.add, self.taps = device, config, work, n_rows, add, taps
+        self.tier, self.entry_of = tier, None
         self.layer = TOP
         self.n_entries = n_rows * config.n_used
 
@@ -45,10 +47,15 @@ class MoeRecorder:
         ids, entry_of = work.get("ids", n_entries, np.int32), work.get("entry of", n_entries, np.int32)
         weights, lists = work.get("router weights", n_entries), work.lists("lists", c.n_experts, n_entries)
         shared_gate = self._route(w, values, coded, ids, weights, lists, entry_of)
+        if self.tier is not None:
+            w, lists, entry_of = self.tier.dispatch(w, ids, lists, entry_of, values)
+        self.entry_of = entry_of
         if self.n > PLACES:
             self.add(products.plan(self.device, lists))
         hidden = self._hidden(w, coded, lists)
         outputs = self._outputs(w, hidden, lists)
+        if self.tier is not None:
+            self.tier.meet(outputs)
         self.taps.see("moe.experts", layer, outputs, n_entries, c.hidden, self._of_entries)
         self.taps.see("moe.shared", layer, outputs[n_entries * c.hidden :], self.n, c.hidden)
         return Combined(c.n_used, outputs, entry_of, weights, outputs[n_entries * c.hidden :], shared_gate)
@@ -154,13 +161,15 @@ class MoeRecorder:
             else:
                 self._listed(matrix, coded, lists, out)
         self.add(launch_activation(self.device, gate, up, n_entries, pair[0].n_out, gate, into))
+        if lists is not None and self.tier is not None:
+            return  # what the pool computes of these rows is never on the card
         point, place = ("moe.shared.hidden", None) if lists is None else ("moe.hidden", self._of_entries)
         self.taps.see(point, self.layer, gate, n_entries, pair[0].n_out, place, lambda: [products.code(self.device, gate, into, n_entries)])
         self.taps.see_coded(point, self.layer, into, n_entries, place)
 
     def _of_entries(self, window: Window, kept: np.ndarray) -> Place:
         """Whose the entries are: the row and the expert of each, from the router's choice on the card."""
-        ids, places = (fetched(self.work.get(name, self.n_entries, np.int32), self.n_entries) for name in ("ids", "entry of"))
+        ids, places = (fetched(array, self.n_entries) for array in (self.work.get("ids", self.n_entries, np.int32), self.entry_of))
         rows, parts = np.zeros(self.n_entries, np.int32), np.zeros(self.n_entries, np.int32)
         rows[places] = np.arange(self.n_entries, dtype=np.int32) // self.config.n_used
         parts[places] = ids

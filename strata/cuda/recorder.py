@@ -28,6 +28,7 @@ from strata.cuda.products import Coded
 from strata.cuda.projections import Projection, launch_projections
 from strata.cuda.read_mix import fits, launch_read_mix
 from strata.cuda.record_moe import MoeRecorder
+from strata.cuda.record_tier import TierRecorder
 from strata.cuda.selection import launch_selection
 from strata.cuda.state_taps import StateTaps, scored_blocks
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
@@ -52,13 +53,14 @@ class Recorder:
 
     def __init__(self, executor, lane: Lane, n_logits: int, keep: bool, most_cells: int, taps: NoTaps = NO_TAPS) -> None:
         self.device, self.config, self.placed, self.sessions = executor.device, executor.config, executor.placed, executor.sessions
-        self.kv, self.table, self.work = executor.kv, executor.table, executor.work
+        self.kv, self.table, self.work = executor.kv, executor.table, executor.work_for(lane.n_rows)
         self.lane, self.tables, self.n, self.keep = lane, lane.tables, lane.n_rows, keep
         self.n_logits, self.most_cells = n_logits, most_cells
         self.launches: list[Launch] = []
         self.residual = self.work.get("residual", self.n * self.config.residual_width)
         self.logits = None
         self._due: tuple | None = None
+        self.meetings = executor.meetings
         self.taps, self._state = taps, StateTaps(taps, self.sessions, self.config, self.kv)
         taps.open(self.launches)
 
@@ -229,7 +231,8 @@ class Recorder:
     def moe(self, layer: int, mixed: Mixed):
         """The experts' outputs, to be combined by the launch that writes them; combined here where the block is seen."""
         # Made for each block and not kept: a recorder must not refer to itself, or dropped programs would hold their buffers.
-        experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add, self.taps)
+        tier = None if self.meetings is None else TierRecorder(self.meetings, layer, self.work, self.n, self._add)
+        experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add, self.taps, tier)
         combined = experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded, layer)
         if not self.taps.is_apart:
             return combined

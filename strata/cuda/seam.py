@@ -15,6 +15,7 @@ bodies stand in: logic and bounds, never bits.  Does not know: formats, products
     store_word(array, byte, int32)
     copies(target) -> copy16, copy4 (shared, at, array, from), commit(), wait(n)         copies to shared memory
     load_acquire(flags, i), store_release(flags, i, value)                 system scope
+    clock_ns() -> int64, sleep_ns(int32)        the card's clock; a rest between two looks at a flag
     wait_for_dependency(target)(), launch_dependents(target)()             programmatic launches (compute capability 9.0)
 """
 
@@ -76,6 +77,7 @@ load_four_words, load_two_words = machine.load_four_words, machine.load_two_word
 load_four_floats, load_two_floats = machine.load_four_floats, machine.load_two_floats
 store_word = machine.store_word
 load_acquire, store_release = machine.load_acquire, machine.store_release
+clock_ns, sleep_ns = machine.clock_ns, machine.sleep_ns
 
 
 def table(array: np.ndarray):

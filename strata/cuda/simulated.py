@@ -7,6 +7,7 @@ double).  Does not know: kernels, speed.
 """
 
 import threading
+import time
 
 import numpy as np
 
@@ -234,3 +235,11 @@ def load_acquire(array, i):
 
 def store_release(array, i, value):
     array[i] = value
+
+
+def clock_ns():
+    return np.int64(time.monotonic_ns())
+
+
+def sleep_ns(n):
+    time.sleep(1e-9 * int(n))

@@ -1,5 +1,6 @@
 """The names of `address_intrinsics.py` for Numba's simulator.  Does not know: bits."""
 
+import ctypes
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,6 +91,19 @@ def store_shared_float(at, value):
 
 def store_shared_four_floats(at, first, second, third, fourth):
     _from(at, 16, np.float32)[:] = first, second, third, fourth
+
+
+def global_four_words(at):
+    """At a place in an array, or at a number: an address of this process, as `CudaDevice.register` gives it."""
+    if isinstance(at, Pointer):
+        return tuple(_from(at, 16, np.int32))
+    if int(at) % 16:
+        raise IndexError(f"a load of 16 bytes at address {int(at):#x}")
+    return tuple(np.int32(word) for word in (ctypes.c_int32 * 4).from_address(int(at)))
+
+
+def store_global_four_words(at, a, b, c, d):
+    _from(at, 16, np.int32)[:] = a, b, c, d
 
 
 def copier(n_bytes, to_offset, from_offset, asynchronous, once):

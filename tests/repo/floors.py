@@ -18,7 +18,7 @@ STRATA = {
     "model": ("errors", "formats"),
     "cpu_pool": ("errors", "numerics", "formats"),
     "host": (*EXECUTOR, "cpu_pool"),
-    "cuda": EXECUTOR,
+    "cuda": (*EXECUTOR, "cpu_pool"),
     "experts": ("errors", "numerics"),
     "sampling": ("errors", "numerics"),
     "sessions": (*EXECUTOR, "host", "cuda"),

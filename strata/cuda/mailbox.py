@@ -1,0 +1,97 @@
+"""The mailbox of a stage whose experts do not all lie on the card: mapped memory that a card and the CPU pool both read and write.
+
+    headers     int32 [layers, FIELDS]: a layer's message, word FLAG last; overwritten in the next window
+    log         int32 [layers, rows * K]: the chosen experts of every row
+    job_*       one area for the layer that is being computed: experts int32 [jobs], starts int32 [jobs + 1] from 0, rows int32
+                [job entries], values float32 [rows, H], all written only where there are jobs; outputs float32 [job entries, H] come back
+    done        int32 [layers]: the step that the pool has answered
+    stop        int32 [1]: RUNNING, or why kernels wait no more
+    steps       int32 [layers], in the card's own memory: the window that a layer is at, so that a replayed graph needs no argument
+
+A flag is twice the step, plus one where there are jobs: the message of a layer without any is this word.  What grows with the rows of a
+window (log, job areas) is made anew for a wider one.  Does not know: launches, who computes jobs.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strata.cuda.device import CudaDevice
+from strata.cuda.workspace import PLACES
+from strata.model.config import ModelConfig
+
+FIELDS = 16
+FLAG, N_ROWS, N_DISTINCT, N_CACHED, N_FETCHED, N_JOBS, JOB_ENTRIES, CACHED_ENTRIES, FETCHED_ENTRIES = range(9)
+"""Words of a header."""
+RUNNING, ABORTED, GAVE_UP = 0, 1, 2
+STEP_MASK = 0x3FFFFFFF
+"""Steps start again at 0 behind this one."""
+ROW_STEP = 256
+"""Rows by which the areas of prompt chunks grow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mapped:
+    """Memory that both see: `card` is an argument of kernels, `host` a numpy array (None on a blueprint)."""
+
+    card: Any
+    host: np.ndarray | None
+
+
+def mapped(device: CudaDevice, n: int, dtype) -> Mapped:
+    """Return n zeros in mapped memory."""
+    card = device.mapped(n, dtype)
+    if device.is_blueprint:
+        return Mapped(card, None)
+    host = card.view(np.ndarray) if isinstance(card, np.ndarray) else np.asarray(card)
+    host[:] = 0
+    return Mapped(card, host)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Areas:
+    """What grows with a window's rows, for up to n_rows of them."""
+
+    n_rows: int
+    log: Mapped
+    job_experts: Mapped
+    job_starts: Mapped
+    job_rows: Mapped
+    values: Mapped
+    outputs: Mapped
+
+
+class Mailbox:
+    """The mailbox of `n_layers` layers, for windows of up to PLACES rows until a wider one asks."""
+
+    def __init__(self, device: CudaDevice, config: ModelConfig, n_layers: int, purpose: str) -> None:
+        self.device, self.config, self.n_layers = device, config, n_layers
+        self.headers, self.done = mapped(device, n_layers * FIELDS, np.int32), mapped(device, n_layers, np.int32)
+        self.stop = mapped(device, 1, np.int32)
+        self.steps = device.zeros(purpose, n_layers, np.int32)
+        self.areas = self._areas(PLACES)
+
+    def grow(self, n_rows: int) -> bool:
+        """Make room for windows of n_rows; return whether the areas moved.  Nothing may be running."""
+        if n_rows <= self.areas.n_rows:
+            return False
+        self.areas = self._areas(-(-n_rows // ROW_STEP) * ROW_STEP)
+        return True
+
+    def header(self, place: int) -> np.ndarray:
+        """Return a layer's message on the host, int32 [FIELDS]."""
+        return self.headers.host[place * FIELDS : (place + 1) * FIELDS]
+
+    def reset(self) -> None:
+        """Start all steps at 0 again; the stream must be idle."""
+        for one in (self.headers, self.done, self.stop):
+            one.host[:] = 0
+        self.steps.copy_to_device(np.zeros(self.n_layers, np.int32))
+
+    def _areas(self, n_rows: int) -> Areas:
+        c, device = self.config, self.device
+        n_entries = n_rows * c.n_used
+        n_jobs = min(c.n_experts, n_entries)
+        words = (mapped(device, n, np.int32) for n in (self.n_layers * n_entries, n_jobs, n_jobs + 1, n_entries))
+        return Areas(n_rows, *words, mapped(device, n_rows * c.hidden, np.float32), mapped(device, n_entries * c.hidden, np.float32))

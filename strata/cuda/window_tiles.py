@@ -16,8 +16,8 @@ from strata.cuda.addresses import copier, global_address, shared_address, shared
 from strata.cuda.on_cuda import tree8
 from strata.cuda.seam import Target, copies, from_bits, jit, launch_dependents, wait_for_dependency
 from strata.cuda.staging import UNIT, staging_of, weight_fetcher
-from strata.cuda.tile_parts import NOTHING, PER_ROW, ZERO, group_products
-from strata.cuda.tiles import Tile, layout_of
+from strata.cuda.tile_parts import NOTHING, PER_ROW, ZERO
+from strata.cuda.window_parts import group_products
 from strata.cuda.window_cuts import (
     CODE_PAD, COPIERS, LANE_BYTES, MARK_BYTES, MEETING_BYTES, MOST_ROWS, OUTPUTS, VALUE_BYTES,
 )
@@ -84,8 +84,7 @@ def _stage_products(form: WeightFormat, units: int, target: Target):
     `own_left`: groups of the row from the own unit's one on.  A group behind the row's end has the scale +0 on both sides and
     adds +0 or -0, which changes no lane: none is ever -0, since it starts at +0 and integers times scales do not round to zero.
     """
-    tile = Tile(bands=1, columns=1, sets=1, units=units, stages=2, min_blocks=1)
-    unpack, gather, multiply = group_products(form, tile, layout_of(form.type_id, tile), target)
+    unpack, gather, multiply = group_products(form, target)
     unit_bytes, marks_bytes = staging_of(form, units).unit_bytes, EIGHT * MARK_BYTES
 
     @jit
@@ -96,12 +95,12 @@ def _stage_products(form: WeightFormat, units: int, target: Target):
             d, s0, s1, offset = unpack(NOTHING, own_at, group)
             is_there = done < own_left
             own = d if is_there else ZERO, s0, s1, offset if is_there else ZERO
-            gather(own, own, source, first)
-            gather(own, own, source + OUTPUTS, second)
-            multiply(rows_at, behind, group, j, codes_at, scales_at, sums_at, MOST_ROWS, first, words, lanes, 0)
+            gather(own, source, first)
+            gather(own, source + OUTPUTS, second)
+            multiply(rows_at, behind, group, j, codes_at, scales_at, sums_at, first, words, lanes)
             multiply(
-                rows_at + unit_bytes, behind, group, j, codes_at + UNIT, scales_at + marks_bytes, sums_at + marks_bytes, MOST_ROWS,
-                second, words, lanes, 0,
+                rows_at + unit_bytes, behind, group, j, codes_at + UNIT, scales_at + marks_bytes, sums_at + marks_bytes,
+                second, words, lanes,
             )
             own_at, rows_at, codes_at = own_at + 2 * unit_bytes, rows_at + 2 * unit_bytes, codes_at + 2 * UNIT
             scales_at, sums_at, done = scales_at + 2 * marks_bytes, sums_at + 2 * marks_bytes, np.int32(done + 2 * EIGHT)

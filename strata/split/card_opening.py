@@ -78,6 +78,6 @@ def _share_with(tier: CardTier, device, pcie_frac: float | None) -> None:
         if copies.note:
             LOG.warning(copies.note)
     if tier.n_fetchable:
-        tier.share = share_of(probe_card_share(tier) if pcie_frac is None else pcie_frac)
+        tier.set_share(share_of(probe_card_share(tier) if pcie_frac is None else pcie_frac))
         return
     LOG.info("PCIe share: %s fetches nothing: no expert of its layers lies in page-locked RAM; --resident-experts copies them there", device.name)

@@ -52,7 +52,8 @@ class DeviceLoan:
         return self._lent is not None
 
     def prepare(self, window: Window) -> None:
-        """Give a chunk its buffers; fill in what was lent before any other window."""
+        """Give a chunk its buffers; fill in what was lent before any other window.  The tier takes note of the window."""
+        self.tier.prepare(window)
         if is_chunk(window.is_prompt, window.n_rows):
             buffers = self._own or self._borrowed(window.n_rows)
             self.counters["buffered_chunks"] += 1

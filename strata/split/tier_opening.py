@@ -51,16 +51,21 @@ def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> OpenedTiers:
     in_file = open_arena(banks, ArenaSettings())
     on_devices = by_device(stages)
     sizes = size_tiers(resolved, model.config, [tier_device(model, device, own) for device, own in on_devices])
-    tiers, loans = [], []
-    for (device, own), size in zip(on_devices, sizes.devices, strict=True):
-        tier = _open_tier(model, resolved, device, layers_of(model, own), size, in_file)
-        tier.fill(first_pairs(pairs, tier.layers, tier.residency.n_slots))
-        for stage in own:
-            stage.executor.tier = tier
-        tiers.append(tier)
-        loans.append(_open_loan(model, device, own, tier, size, sizes.chunk_rows))
-    _bring_into_ram(resolved.tier, banks, pairs, tiers)
-    share_copies(tiers, [device for device, _ in on_devices], resolved.tier.pcie_frac)
+    tiers: list[DeviceTier] = []
+    try:
+        loans = []
+        for (device, own), size in zip(on_devices, sizes.devices, strict=True):
+            tiers.append(_open_tier(model, resolved, device, layers_of(model, own), size, in_file))
+            tiers[-1].fill(first_pairs(pairs, tiers[-1].layers, size.n_slots))
+            for stage in own:
+                stage.executor.tier = tiers[-1]
+            loans.append(_open_loan(model, device, own, tiers[-1], size, sizes.chunk_rows))
+        _bring_into_ram(resolved.tier, banks, pairs, tiers)
+        share_copies(tiers, [device for device, _ in on_devices], resolved.tier.pcie_frac)
+    except BaseException:
+        for tier in tiers:
+            tier.close()
+        raise
     for tier in tiers:
         _say(tier, resolved)
     return OpenedTiers(tuple(tiers), tuple(loans), sizes.chunk_rows, sizes.notes)

@@ -13,6 +13,7 @@ from strata.cpu_pool.team import Team
 from strata.experts.residency import ABSENT, Residency
 from strata.host.expert_parts import Clock, PoolClock
 from strata.host.placed import PlacedMoe
+from strata.rows import Window
 
 
 class ExpertStore(Protocol):
@@ -31,13 +32,14 @@ class ExpertStore(Protocol):
 class DeviceTier:
     """One device's tier: residency, memory, and what it served.
 
-    `share` in 256ths of the missed experts goes over PCIe.  `served` int64 [2, 3]: entries of windows that decode and of prompt
+    `share` in 256ths of the missed experts goes over PCIe, in windows that want no other one `own_share`.  `served` int64 [2, 3]: entries of windows that decode and of prompt
     chunks, by cache, PCIe, pool; `blobs` experts that the pool read from each of the arena's banks.  `reach` and `pool` are the
     seconds of the device's parts and the pool's in windows that decode; `team` the threads of the pool, whose pieces are counted.
     """
 
     def __init__(self, name: str, layers: Mapping[int, PlacedMoe], residency: Residency, memory: ExpertStore, arena, share: int, team: Team | None = None) -> None:
-        self.name, self.layers, self.residency, self.memory, self.arena, self.share = name, layers, residency, memory, arena, share
+        self.name, self.layers, self.residency, self.memory, self.arena = name, layers, residency, memory, arena
+        self.share = self.own_share = share
         self.n_experts = residency.slot_of.shape[1]
         self.served, self.blobs = np.zeros((2, 3), np.int64), Counter()
         self.reach, self.pool, self.prompt_pool = Clock(), PoolClock(team), PoolClock(team)
@@ -51,6 +53,14 @@ class DeviceTier:
     @property
     def holds_all(self) -> bool:
         return self.residency.n_held == self.n_pairs
+
+    def set_share(self, share: int) -> None:
+        """Set the device's share."""
+        self.share = self.own_share = share
+
+    def prepare(self, window: Window) -> None:
+        """Have a window's missed experts go over PCIe by the share that it wants; called by whoever computes it, ahead of it."""
+        self.share = self.own_share if window.share is None else window.share
 
     def fill(self, pairs: np.ndarray) -> None:
         """Load pairs int32 [n, 2] (layer, expert) into the free slots, in order."""

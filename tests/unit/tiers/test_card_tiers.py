@@ -1,6 +1,8 @@
 """The expert tier of cards, on cards that are not there: bits, budgets, page-locked copies, shares, rounds, splits, what is said."""
 
 import logging
+import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from strata.batch.settings import EngineSettings, resolve
 from strata.errors import DeviceMemoryError, UsageError
 from strata.experts.filling import CARD_RESERVE_MIB, MIB
 from strata.split.budget import device_bytes
+from strata.split.card_opening import share_copies
 from tests.unit.harness.scopes import shipped
 from tests.unit.tiers.cards import N_PAIRS, answered_on, cards
 from tests.unit.tiers.opened import digests, open_engine, requests
@@ -80,6 +83,12 @@ def test_auto_takes_what_the_driver_calls_free_beside_the_reserve_and_prompt_buf
     assert slots(1024)[0] == N_PAIRS
 
 
+@pytest.mark.parametrize(("total_mib", "borrows"), [(705, True), (1024, False)])
+def test_prompt_buffers_are_borrowed_where_the_reserve_would_not_stay_free(monkeypatch, total_mib, borrows):
+    with cards(monkeypatch, total_mib * MIB), open_engine(devices="cuda:0", expert_cache=HALF, prefill=64, **STILL) as engine:
+        assert engine.tiers.lending.loans[0].borrows == borrows
+
+
 def test_a_card_without_room_for_one_slot_is_an_error_that_says_what_is_free(monkeypatch):
     with cards(monkeypatch, 700 * MIB), pytest.raises(DeviceMemoryError, match="one slot of the expert cache"), open_engine(devices="cuda:0", expert_cache=0, prefill=8):
         pass
@@ -144,6 +153,14 @@ def test_the_share_of_each_card_is_given_or_probed(monkeypatch):
     assert [share for _, share, _ in tables] == [141, 141]
 
 
+@pytest.mark.parametrize(("wanted", "most"), [(0.0, 0.0), (1.0, 1.0)])
+def test_a_request_has_a_share_of_its_own_on_a_card(monkeypatch, wanted, most):
+    own = [replace(request, pcie_frac=wanted) for request in requests(max_new=3)]
+    _, counters, tables, _ = answered_on(monkeypatch, own, expert_cache=HALF, pcie_frac=0.5, **RAM, **STILL)
+    missed = counters["pcie_entries"] + counters["cpu_entries"]
+    assert counters["pcie_entries"] == most * missed and missed > 0 and tables[0][1] == wanted * 256
+
+
 def test_a_probe_leaves_no_trace_in_the_counts(monkeypatch):
     with cards(monkeypatch), open_engine(devices="cuda:0", expert_cache=HALF, **RAM) as engine:
         tier = engine.tiers.devices[0]
@@ -158,6 +175,15 @@ def test_the_threads_of_a_cards_pool_end_with_the_engine(monkeypatch):
         team = engine.tiers.devices[0].jobs.team
         assert team.n_threads == 2 and all(thread.is_alive() for thread in team._threads)
     assert not any(thread.is_alive() for thread in team._threads)
+
+
+def test_what_was_opened_is_closed_where_a_later_step_fails(monkeypatch):
+    before = threading.active_count()
+    with cards(monkeypatch) as found:
+        monkeypatch.setattr("strata.split.tier_opening.share_copies", lambda tiers, devices, share: (share_copies(tiers, devices, share), 1 / 0))
+        with pytest.raises(ZeroDivisionError), open_engine(devices="cuda:0,cuda:1", layer_split=(6,), expert_cache=100, threads=3, **RAM):
+            pass
+    assert threading.active_count() == before and not any(card.registered for card in found)
 
 
 def test_a_profile_of_a_card_without_a_tier_is_refused(monkeypatch, tmp_path):

@@ -63,7 +63,7 @@ class CardExpertMemory:
         self.buffer = device.empty(CACHE, (n_slots + n_places) * self.slot_bytes, np.uint8)
         if n_places:
             device.move(CACHE, RING, n_places * self.slot_bytes)
-        self._stream = None if SIMULATED or device.is_blueprint else cuda.stream()
+        self._stream = 0 if SIMULATED or device.is_blueprint else cuda.stream()
         self._matrices = {layer: self._over(shapes) for layer, shapes in layers.items()}
 
     def load(self, layer: int, expert: int, slot: int) -> None:
@@ -85,8 +85,9 @@ class CardExpertMemory:
         found, at = {}, slot * self.slot_bytes
         for part in PARTS:
             found[part] = np.empty(getattr(self.layers[layer], part).expert_bytes, np.uint8)
-            self.buffer[at : at + found[part].size].copy_to_host(found[part])
+            self.buffer[at : at + found[part].size].copy_to_host(found[part], stream=self._stream)
             at += found[part].size
+        self._wait()
         return found
 
     def matrices(self, layer: int) -> tuple[Packed, Packed, Packed]:
@@ -101,11 +102,11 @@ class CardExpertMemory:
         at = slot * self.slot_bytes
         for part in PARTS:
             blob = self.blob_of(layer, part, expert)
-            self.buffer[at : at + blob.size].copy_to_device(blob, stream=0 if self._stream is None else self._stream)
+            self.buffer[at : at + blob.size].copy_to_device(blob, stream=self._stream)
             at += blob.size
 
     def _wait(self) -> None:
-        if self._stream is not None:
+        if self._stream:
             self._stream.synchronize()
 
     def _over(self, shapes: ExpertShapes) -> tuple[Packed, Packed, Packed]:

@@ -44,7 +44,7 @@ def mapped(device: CudaDevice, n: int, dtype) -> Mapped:
     card = device.mapped(n, dtype)
     if device.is_blueprint:
         return Mapped(card, None)
-    host = card.view(np.ndarray) if isinstance(card, np.ndarray) else np.asarray(card)
+    host = np.ndarray.view(card, np.ndarray) if isinstance(card, np.ndarray) else np.asarray(card)
     host[:] = 0
     return Mapped(card, host)
 

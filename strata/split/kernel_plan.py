@@ -2,16 +2,22 @@
 
 Kinds of windows: 1 to 8 rows, kept and to be committed, all rows' logits wanted; prompt chunks of up to the given rows; contexts in
 which every cell is attended to and in which cells are selected, and one row in each class of contexts, as the choice of cells has kernels
-by the number of blocks.  A layer split adds no kernels to those of the whole model.
+by the number of blocks.  A layer split adds no kernels to those of the whole model, an expert tier the same few whatever it holds.
 Does not know: compilers, folders.
 """
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+
+import numpy as np
 
 from strata.cuda.blueprint import Blueprint
 from strata.cuda.executor import SMALLEST_CLASS, CudaExecutor
+from strata.cuda.expert_cache import CardExpertMemory
 from strata.cuda.placed import CardStage, place_stage
 from strata.cuda.workspace import PLACES
+from strata.experts.residency import Residency
+from strata.host.placed import place_stage as placed_on_host
 from strata.model.config import ModelConfig
 from strata.model.weights import Weights
 from strata.numerics.rounding import mode_named
@@ -27,7 +33,19 @@ def needed_kernels(
     placed = place_stage(device, weights, config, 0, config.n_layers)
     for kv in formats:
         record_stage(device, config, placed, kv, n_slots, context, chunk_rows)
+    _record_tier(device, weights, config, placed, formats[0], n_slots, context)
     return list(device.needed)
+
+
+def _record_tier(device: Blueprint, weights: Weights, config: ModelConfig, placed: CardStage, kv: str, n_slots: int, context: int) -> None:
+    """Note what an expert tier adds: the same launches for few rows and for a chunk, whatever a cache holds."""
+    executor = CudaExecutor(device, config, placed, mode_named("canonical"), kv, n_slots, context)
+    layers = {layer.index: layer.moe for layer in placed_on_host(weights, config, 0, config.n_layers).layers}
+    memory, table = CardExpertMemory(device, layers, 1, 1, None), Residency(config.n_layers, config.n_experts, 1)
+    sources = np.zeros((config.n_layers, config.n_experts, 3), np.int64)
+    executor.tier = SimpleNamespace(memory=memory, residency=table, share=0, sources=sources, sources_version=0)
+    for n_rows in (1, 2, min(context, 2 * PLACES)):
+        executor.record(Window.of([Segment(0, 0, (0,) * n_rows, n_rows)], True), True, pass_blocks)
 
 
 def record_stage(device: Blueprint, config: ModelConfig, placed: CardStage, kv: str, n_slots: int, context: int, chunk_rows: int) -> None:

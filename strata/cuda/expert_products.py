@@ -22,9 +22,9 @@ from numba.cuda import types
 from strata.cuda import expert_parts
 from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.device import CudaDevice
-from strata.cuda.expert_parts import MOST_PASSES
 from strata.cuda.group_codes import arrays_of
 from strata.cuda.launch import Launch, Shape
+from strata.cuda.listed_passes import MOST_PASSES
 from strata.cuda.pairs import PASS_ROWS, SIDE_ROWS, THREADS, shared_bytes
 from strata.cuda.products import Coded, Lists, Packed
 from strata.cuda.readers import reader_of

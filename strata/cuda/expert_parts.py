@@ -15,12 +15,11 @@ from numba import cuda
 
 from strata.cuda.addresses import global_address
 from strata.cuda.group_codes import group_coder
+from strata.cuda.listed_passes import listed_pass
 from strata.cuda.on_cuda import silu
 from strata.cuda.pairs import SIDE_ROWS, THREADS, PairCut, cut_of, pair_fetching, pair_products, slots_of_warp
-from strata.cuda.posting import read_posted
 from strata.cuda.seam import Target, copies, jit, launch_dependents, mul, wait_for_dependency
 from strata.cuda.staging import row_stager, staging_of
-from strata.cuda.warps import ballot, count_bits, lower_lanes, lowest_lane
 from strata.formats.contract import WeightFormat
 from strata.formats.table import FORMATS
 
@@ -28,8 +27,6 @@ GATE_UP_UNITS, GATE_UP_STAGES, GATE_UP_ROOM = 0, 3, 60 << 10
 """Units and most stages of gate and up, and what the stages of a block may take: three blocks of 4 x 2,560 activations a multiprocessor."""
 DOWN_UNITS, DOWN_STAGES, DOWN_ROOM = 1, 6, 68 << 10
 """The same of down: rows are short, so that nine tenths of a block's weights are on their way at once."""
-MOST_PASSES = 2
-"""Passes of an expert: a row chooses an expert once, and there are at most MOST_PASSES times as many rows as a pass has."""
 
 
 def gate_up_cut(form: WeightFormat) -> PairCut:
@@ -40,44 +37,6 @@ def gate_up_cut(form: WeightFormat) -> PairCut:
 def down_cut(form: WeightFormat) -> PairCut:
     """Return how rows of down are cut."""
     return cut_of(form, DOWN_UNITS, DOWN_STAGES, DOWN_ROOM)
-
-
-def _listed_pass(n_pass: int):
-    """Build `listed_entries(number, experts, starts, n_listed)`: first entry, end and expert of one pass, none where first >= end.
-
-    Block `number` has the first pass of listed expert `number`; blocks behind the listed experts have the second passes of those that
-    have one, in their order.  No expert has three (MOST_PASSES).
-    """
-
-    @jit
-    def with_second(which, starts, n):
-        """The number of the listed expert whose second pass is the `which`-th, or -1; whole warps."""
-        lane, found = np.int32(cuda.threadIdx.x) & 31, np.int32(-1)
-        for base in range(0, n, 32):
-            i = min(np.int32(base + lane), np.int32(n - 1))
-            has = (base + lane < n) & (read_posted(starts, np.int64(i + 1)) - read_posted(starts, np.int64(i)) > n_pass)
-            bits = ballot(has)
-            mine = ballot(has & (count_bits(bits & lower_lanes(lane)) == which))
-            if mine != 0:
-                found = np.int32(base + lowest_lane(mine))
-            which = np.int32(which - count_bits(bits))
-        return found
-
-    @jit
-    def listed_entries(number, experts, starts, n_listed):
-        if n_pass == 1:
-            expert = read_posted(experts, np.int64(number))
-            return number, np.int32(number + 1 if expert >= 0 else number), expert
-        n, place = read_posted(n_listed, np.int64(0)), np.int64(min(number, np.int32(experts.size - 1)))
-        first, end, expert = read_posted(starts, place), read_posted(starts, place + 1), read_posted(experts, place)
-        if number >= n:
-            second = with_second(np.int32(number - n), starts, n)
-            place = np.int64(max(second, np.int32(0)))
-            first, end, expert = np.int32(read_posted(starts, place) + n_pass), read_posted(starts, place + 1), read_posted(experts, place)
-            end = end if second >= 0 else first
-        return first, min(end, np.int32(first + n_pass)), expert
-
-    return listed_entries
 
 
 def _common(form: WeightFormat, cut: PairCut, n_pass: int, target: Target) -> SimpleNamespace:
@@ -102,7 +61,7 @@ def _common(form: WeightFormat, cut: PairCut, n_pass: int, target: Target) -> Si
         return first, min(np.int32(first + n_pass), np.int32(first_shared + n_rows))
 
     return SimpleNamespace(
-        places=places, shared_entries=shared_entries, listed_entries=_listed_pass(n_pass), stage_row=row_stager(THREADS, target), begin=pair_fetching(form, cut, target).begin,
+        places=places, shared_entries=shared_entries, listed_entries=listed_pass(n_pass), stage_row=row_stager(THREADS, target), begin=pair_fetching(form, cut, target).begin,
         commit=all_done.commit, wait_rows=rows_first.wait, wait_all=all_done.wait, one=pair_products(form, cut, 1, target),
         several=pair_products(form, cut, n_pass, target),
     )

@@ -22,9 +22,9 @@ from numba.cuda import types
 from strata.cuda import expert_parts
 from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.device import CudaDevice
-from strata.cuda.expert_parts import MOST_PASSES
 from strata.cuda.group_codes import arrays_of
 from strata.cuda.launch import Launch, Shape
+from strata.cuda.listed_passes import MOST_PASSES
 from strata.cuda.pairs import PASS_ROWS, SIDE_ROWS, THREADS, shared_bytes
 from strata.cuda.products import Coded, Lists, Packed
 from strata.cuda.readers import reader_of
@@ -36,6 +36,8 @@ MIN_BLOCKS = 3
 """Blocks that a multiprocessor should hold: bounds the registers."""
 DOWN_TURNS = 2
 """Turns of a block of down: with 2, the 11 experts of one row of width 2560 are 220 blocks."""
+DOWN_AHEAD = True
+"""Whether down fetches listed weights before gate_up has ended, where it may."""
 MOST_SHARED_BYTES = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 7): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}
 OTHER_SHARED_BYTES = 99 << 10
 """Shared memory that a block may ask for, by compute capability, and where it is not listed."""
@@ -211,6 +213,6 @@ def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, progra
     grid = (-(-down.n_out // (2 * SIDE_ROWS * DOWN_TURNS)), experts.grid_y)
     shape = Shape(grid, THREADS, experts.shared_bytes(expert_parts.down_cut))
     lists = (experts.lists.experts, experts.lists.starts, experts.lists.n_listed)
-    run = down_kernel(*experts.type_ids, experts.n_pass, DOWN_TURNS, ahead, device.target)
+    run = down_kernel(*experts.type_ids, experts.n_pass, DOWN_TURNS, ahead and DOWN_AHEAD, device.target)
     arguments = (down.raw, shared_down.raw, *experts.sizes, np.int32(down.n_out), *lists, *_activations(experts, hidden), out)
     return Launch(device, run, shape, arguments, programmatic)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from strata.formats.table import FORMATS, by_name
-from tests.gpu import checks_experts
+from tests.gpu import checks_experts, checks_in_turn
 from tests.gpu.checks_experts import forms_of
 from tests.gpu.geometry import REAL, SMALL
 
@@ -75,6 +75,12 @@ def test_router_and_choice_are_those_of_the_host_at_every_row_count(config, type
 def test_a_recorded_block_has_the_bits_of_the_host(forms, n_launches, card, control):
     for n_rows in (1, 2, 5, 8):
         checks_experts.check_block(card, control, FEW_EXPERTS, forms, n_rows, n_launches)
+
+
+@pytest.mark.parametrize("forms", [("Q4_K", "Q4_0", "Q4_K", "Q4_0"), ("Q2_0", "Q2_0", "Q4_K", "Q4_0")], ids=["Q4_K", "Q2_0 beside Q4_K"])
+def test_blocks_of_two_inputs_in_turn_keep_their_bits_when_kernels_overlap(forms, card, control):
+    for n_rows in (1, 2, 8):
+        checks_in_turn.check_blocks_in_turn(card, control, FEW_EXPERTS, forms_of(*forms), n_rows)
 
 
 def test_a_recorded_chunk_has_the_bits_of_the_host(card, control):

@@ -9,8 +9,8 @@ registers before the sum that the next token begins with.
 
 Bounds at 48 heads of 128 x 128, three of which share a k head, on 132 multiprocessors: 128 blocks, a warp on each scheduler; per
 token and thread 240 operations on M (that an entry is to become +0 is rare and looked for with one comparison each) and about
-75 others: 0.37 ms for 2,048 tokens where issue is the bound.  With n_held = 1 three blocks are on each multiprocessor, and the same
-work takes about 3 x 127 instructions a token and three times the reads of shared memory.
+105 others: 0.4 ms for 2,048 tokens where issue is the bound; latencies that a lone warp shows, counted from the machine code, make
+it 0.55 ms.  With n_held = 1 three blocks are on each multiprocessor: 3 x 145 instructions and three times the reads of shared memory.
 
 Flat shapes as in scan.py.  Does not know: convolution, projections, the output gate.
 """

@@ -203,7 +203,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         which, gated_t = np.int32(opener & (per_thread - 1)), np.int32(opener >> gate_shift)
         gated_place = 32 * which + in_warp
         factor = weight[np.uint64(gated_place)]
-        held, held_channel, ticket, is_fetched, done = np.int32(3), channel, np.int32(0), True, np.int32(0)
+        held, held_channel, ticket, done = np.int32(3), channel, np.int32(0), np.int32(0)
         n_others = np.int32((n_v - 1 - h % n_k) // n_k)
         wait_before()
         while done < n:
@@ -212,17 +212,21 @@ def window_scan_kernel(shape: WindowShape, target: Target):
                 cuda.syncthreads()
                 t, kind = first_task(warp)
                 channel = np.int32(channel_of(kind, h) + in_warp)
-            z_value = ZERO
+            if t < rows:
+                recent(u, np.int32(row0 + t), begin, channel, past, fresh)
+                if done > 0:
+                    fetch(tail, conv, np.int32(row0 + t), begin, place, channel, taps, past)
+            is_there, z_value = True, ZERO
             if gated_t < rows:
                 z_value = z[np.uint64((np.int64(row0 + gated_t) * n_v + h) * size + gated_place)]
             gates(alpha, logits, own_bias, own_rate, np.int32(row0 + in_warp), in_warp, h, rows, warp, staged, g, beta)
             while t < rows:
                 row = np.int32(row0 + t)
-                recent(u, row, begin, channel, past, fresh)
-                if not is_fetched:
+                if not is_there:
+                    recent(u, row, begin, channel, past, fresh)
                     fetch(tail, conv, row, begin, place, channel, taps, past)
                 make(row, kind, h, channel, eps, in_warp, taps, past, fresh, values, staged, t * token + kind * vector, w)
-                is_fetched = False
+                is_there = False
                 if done + t == n - 1:
                     held, held_channel = kind, channel
                 t, kind = next_task(t, kind)
@@ -260,11 +264,9 @@ def window_scan_kernel(shape: WindowShape, target: Target):
 
 def heads_at_once(device: CudaDevice, n_blocks: int, keep: bool) -> int:
     """Return how many heads a multiprocessor should hold; three blocks with their memories need the shared memory of 9.0 to 10.x."""
-    if not device.target.async_copies or not large_blocks_fit(device.card.capability):
-        return 2
-    if n_blocks <= MULTIPROCESSORS:
+    if not device.target.async_copies or n_blocks <= MULTIPROCESSORS:
         return 1
-    return 3 if keep else 2
+    return 3 if keep and large_blocks_fit(device.card.capability) else 2
 
 
 def launch_window_scan(

@@ -63,8 +63,11 @@ class GdnInputs:
         host.gate_norm(self.o, self.z, self.weight, np.float32(c.rms_epsilon), self.gated)
 
 
-def check_window(card, control, config: ModelConfig, window: Window, seed: int) -> GdnInputs:
-    """A window's whole way: convolution, gates, scan, output gate, kept state; surplus segments and foreign slots untouched."""
+def check_window(card, control, config: ModelConfig, window: Window, seed: int, n_held: int = 0) -> GdnInputs:
+    """A window's whole way: convolution, gates, scan, output gate, kept state; surplus segments and foreign slots untouched.
+
+    `n_held` v heads a thread where the rows are scanned as a chunk's, 0: as the launch chooses.
+    """
     from strata.cuda.gdn import launch_prepare
     from strata.cuda.chunk_scan import launch_any_scan
 
@@ -80,7 +83,7 @@ def check_window(card, control, config: ModelConfig, window: Window, seed: int) 
     o, gated, coded = GuardedOutput(card, x.o.size), GuardedOutput(card, x.o.size), CodedOutput(card, n, c.ssm_inner)
     launches = launch_any_scan(
         card, c, tables, window.keep, w.inside, g.inside, beta.inside, u, memory, tail, N_SLOTS, x.read_scale, o.inside, flat(card, x.z),
-        flat(card, x.weight), gated.inside, coded.coded,
+        flat(card, x.weight), gated.inside, coded.coded, n_held=n_held,
     )
     run(card, launches)
     assert_same_bits(f"scan, {what}", o.read(x.o.shape), x.o)

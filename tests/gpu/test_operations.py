@@ -47,6 +47,15 @@ def test_windows_of_several_sessions_have_the_bits_of_the_host(config, card, con
 
 
 @BOTH
+@pytest.mark.parametrize("n_held", [1, 3])
+def test_chunks_have_the_bits_of_the_host_however_many_heads_a_thread_holds(config, n_held, card, control):
+    """Every remainder of the tokens that travel together; long and short segments; kept or not."""
+    for n_rows in range(65, 73):
+        checks_gdn.check_window(card, control, config, window_of((3, 11, n_rows), keep=n_rows % 3 > 0), n_rows, n_held)
+    checks_gdn.check_window(card, control, config, window_of((1, 3, 70), (4, 6, 1), (0, 9, 8), (2, 0, 2)), 61, n_held)
+
+
+@BOTH
 @pytest.mark.parametrize(("keep", "n_at_once"), [(True, 1), (True, 2), (True, 3), (False, 1), (False, 2)])
 def test_decode_windows_of_the_delta_net_have_the_bits_of_the_host(config, keep, n_at_once, card, control):
     rows = [tuple((slot, 7 + slot, 1) for slot in range(n)) for n in range(1, 6)]

@@ -42,11 +42,11 @@ def test_a_decode_window_with_its_memory_in_shared_memory(card, control):
     checks_gdn.check_window_scan(card, control, TOY, window_of((2, 5, 5), (0, 1, 1)), 1, 3)
 
 
-@pytest.mark.parametrize("segments", [((2, 5, 3), (0, 9, 1)), ((1, 0, 19),)])
-def test_a_chunk_of_the_gated_delta_net(segments, card, control, monkeypatch):
-    """Several segments; more tokens than travel together."""
+@pytest.mark.parametrize(("segments", "n_held"), [(((2, 5, 3), (0, 9, 1)), 2), (((1, 0, 19),), 2), (((1, 0, 9),), 1)])
+def test_a_chunk_of_the_gated_delta_net(segments, n_held, card, control, monkeypatch):
+    """Several segments; more tokens than travel together; columns of two heads or of one in a thread."""
     monkeypatch.setattr("strata.cuda.chunk_scan.MOST_WINDOW_ROWS", 0)
-    checks_gdn.check_window(card, control, TOY, window_of(*segments), 1)
+    checks_gdn.check_window(card, control, TOY, window_of(*segments), 1, n_held)
 
 
 def test_a_replay(card, control):

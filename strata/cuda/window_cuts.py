@@ -22,7 +22,7 @@ ONE_WAVE, MOST_TURNS = 396, 8
 FEW_BLOCKS, FEW_BYTES, BYTES = 264, 115_000, 76_700
 """Up to so many blocks two share a multiprocessor, else three: shared memory of a block."""
 FEW_HELD, HELD = 2, 3
-"""Blocks that a multiprocessor should then hold: bounds the registers."""
+"""Blocks that a multiprocessor should then hold, if its shared memory does: bounds the registers."""
 FEW_STAGES = ((4, 5), (4, 4), (4, 3), (2, 8), (2, 5), (2, 4), (2, 3), (2, 2))
 STAGES = ((4, 4), (4, 3), (2, 4), (2, 3), (2, 2))
 """Units of a stage, and stages in flight: the first that fits is taken; of many blocks two stages of whole rows, where these fit."""
@@ -66,5 +66,5 @@ def cut_of(type_id: int, n_groups: int, n_outs: tuple[int, ...], room: int) -> C
         for units, stages in FEW_STAGES if few else ((whole, 2), *STAGES):
             n_bytes = shared_bytes(type_id, n_groups, units, stages)
             if n_bytes <= most and staging_of(FORMATS[type_id], units).pieces <= MOST_COPIES * COPIERS:
-                return Cut(turns, units, stages, FEW_HELD if few else HELD, n_bytes)
+                return Cut(turns, units, stages, min(FEW_HELD if few else HELD, room // n_bytes), n_bytes)
     return None

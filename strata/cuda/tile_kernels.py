@@ -24,8 +24,8 @@ from strata.formats.table import FORMATS
 def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = False):
     """Build `product(...)`: tiles of one block, one after the other, of the same activation rows and successive output rows.
 
-    Stages are copied ahead across the end of a tile; several tiles have at least `stages` - 1 stages each.  With `early` the next kernel may start, and the previous one is waited for,
-    behind the first weights.
+    Stages are copied ahead across the end of a tile; several tiles have at least `stages` - 1 stages each.  With `early` the next
+    kernel may start, and the previous one is waited for, behind the first weights.
     """
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
     fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, tile.copiers, target)

@@ -14,7 +14,7 @@ from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.seam import Target, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.staging import staging_of, weight_fetcher
 from strata.cuda.tile_meeting import lanes_meeting
-from strata.cuda.tile_parts import ZERO, lifted, row_copier
+from strata.cuda.tile_parts import ZERO, lift_of, row_copier
 from strata.cuda.tile_stages import stage_products
 from strata.cuda.tiles import Tile, layout_of
 from strata.formats.contract import WeightFormat
@@ -32,7 +32,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
     move = copies(target, tile.stages - 2)
     commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    compute, finish = stage_products(form, tile, layout, target), lanes_meeting(tile, layout)
+    compute, finish, lifted = stage_products(form, tile, layout, target), lanes_meeting(tile, layout), lift_of(tile)
     stages, units, n_outputs = tile.stages, staging.units, tile.n_outputs
     n_lanes, n_halves = 4 * tile.bands * tile.columns * tile.lanes_per_warp, 2 * tile.bands
     n_low = n_halves + 2

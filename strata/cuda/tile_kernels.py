@@ -14,7 +14,7 @@ from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.seam import Target, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.staging import staging_of, weight_fetcher
 from strata.cuda.tile_meeting import lanes_meeting
-from strata.cuda.tile_parts import ZERO, lifted, row_copier
+from strata.cuda.tile_parts import ZERO, lift_of, row_copier
 from strata.cuda.tile_stages import stage_products
 from strata.cuda.tiles import Tile, layout_of
 from strata.formats.contract import WeightFormat
@@ -24,15 +24,15 @@ from strata.formats.table import FORMATS
 def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = False):
     """Build `product(...)`: tiles of one block, one after the other, of the same activation rows and successive output rows.
 
-    Stages are copied ahead across the end of a tile; several tiles have at least `stages` - 1 stages each.  With `early` the next kernel may start, and the previous one is waited for,
-    behind the first weights.
+    Stages are copied ahead across the end of a tile; several tiles have at least `stages` - 1 stages each.  With `early` the next
+    kernel may start, and the previous one is waited for, behind the first weights.
     """
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
     fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, tile.copiers, target)
     move = copies(target, tile.stages - 2)
     commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    compute, finish = stage_products(form, tile, layout, target), lanes_meeting(tile, layout)
+    compute, finish, lifted = stage_products(form, tile, layout, target), lanes_meeting(tile, layout), lift_of(tile)
     stages, units, n_outputs = tile.stages, staging.units, tile.n_outputs
     n_lanes, n_halves = 4 * tile.bands * tile.columns * tile.lanes_per_warp, 2 * tile.bands
     n_low = n_halves + 2

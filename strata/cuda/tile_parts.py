@@ -58,10 +58,18 @@ def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: 
     return copy
 
 
-@jit
-def lifted(thread):
-    """Return four times LIFTED, by way of an exchange with oneself: the compiler then keeps the registers instead of filling them again."""
-    return shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread)
+def lift_of(tile: Tile):
+    """Build `lifted(thread)`: four times LIFTED; where a thread has registers enough by way of an exchange with oneself, for the compiler to keep them."""
+
+    @jit
+    def kept(thread):
+        return shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread), shuffle_int(LIFTED, thread)
+
+    @jit
+    def plain(thread):
+        return LIFTED, LIFTED, LIFTED, LIFTED
+
+    return kept if tile.min_blocks == 1 else plain
 
 
 def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):

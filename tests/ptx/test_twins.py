@@ -37,7 +37,7 @@ def pair(monkeypatch, n_rows: int) -> tuple[Noted, Noted]:
     from strata.cuda.seam import target_of
 
     monkeypatch.setattr(products, "Launch", Noted)
-    device = SimpleNamespace(target=target_of(CAPABILITY), card=SimpleNamespace(capability=CAPABILITY))
+    device = SimpleNamespace(target=target_of(CAPABILITY), card=SimpleNamespace(capability=CAPABILITY, multiprocessors=132))
     matrix = products.Packed(Array("uint8"), 12, N_OUT, N_IN)
     coded = products.Coded(Array("int8"), Array("int8"), Array("float32"), Array("int32"), n_rows, N_IN)
     arguments = (device, matrix, coded, n_rows, Array("float32"))

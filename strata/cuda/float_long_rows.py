@@ -28,7 +28,7 @@ ZERO = np.float32(0.0)
 THREADS = WIDE // 2
 OUTPUTS = 3
 """Outputs of a block: 324 of a stream read are then 109 blocks, one for most multiprocessors of a large card."""
-STEPS = 10
+STEPS = 5
 """Elements of a lane whose weights and activations are read before the first is used."""
 BATCH = STEPS * WIDE
 PARTS = 4

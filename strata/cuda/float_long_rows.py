@@ -1,4 +1,4 @@
-"""Products of one or two long activation rows with float weights: 256 lanes, a few outputs a block that share what is read.
+"""Products of one long activation row with float weights: 256 lanes, a few outputs a block that share what is read.
 
 The order of host/float_products.py: element i belongs to lane i mod 256, a lane is a chain in ascending i, the halving tree
 sums the lanes.  A block has three outputs; thread t of 128 holds lanes 2 t and 2 t + 1 of all of them, so that an activation is read from
@@ -28,12 +28,13 @@ ZERO = np.float32(0.0)
 THREADS = WIDE // 2
 OUTPUTS = 3
 """Outputs of a block: 324 of a stream read are then 109 blocks, one for most multiprocessors of a large card."""
-STEPS = 10
+STEPS = 5
 """Elements of a lane whose weights and activations are read before the first is used."""
 BATCH = STEPS * WIDE
 PARTS = 4
 """Parts in which activations arrive, at most."""
-MOST_ROWS = 2
+MOST_ROWS = 1
+"""With two rows the lanes of some targets would go to local memory."""
 LOW_HALF = np.uint32(0xFFFF)
 
 
@@ -97,12 +98,32 @@ def _chains(type_name: str, n_rows: int):
                 lanes[v], lanes[v + 1] = fma(held[w], held[x], lanes[v]), fma(held[w + 1], held[x + 1], lanes[v + 1])
 
     @jit
+    def no_more(x_at, w_at, i, n_in, held, lanes):
+        return
+
+    def written_out(u, follow):
+        """All reads, then all products: a loop of them would not be unrolled for every card."""
+
+        @jit
+        def one_read(x_at, w_at, i, n_in, held, lanes):
+            read(x_at, w_at, i + u * WIDE, n_in, u * per_step, held)
+            follow(x_at, w_at, i, n_in, held, lanes)
+
+        @jit
+        def one_product(x_at, w_at, i, n_in, held, lanes):
+            compute((u - STEPS) * per_step, held, lanes)
+            follow(x_at, w_at, i, n_in, held, lanes)
+
+        return one_read if u < STEPS else one_product
+
+    steps = no_more
+    for u in reversed(range(2 * STEPS)):
+        steps = written_out(u, steps)
+
+    @jit
     def advance(x_at, w_at, begin, end, n_in, thread, held, lanes):
         for i in range(begin + 2 * thread, end, BATCH):
-            for u in range(STEPS):
-                read(x_at, w_at, i + u * WIDE, n_in, u * per_step, held)
-            for u in range(STEPS):
-                compute(u * per_step, held, lanes)
+            steps(x_at, w_at, i, n_in, held, lanes)
 
     return advance, STEPS * per_step
 
@@ -182,7 +203,7 @@ def _tree(n_rows: int):
 
 @cache
 def long_rows(type_name: str, n_rows: int, target: Target):
-    """Return the kernel for exactly n_rows (1 or 2) rows; grid: the blocks of both matrices, THREADS threads.
+    """Return the kernel for exactly n_rows (up to MOST_ROWS) rows; grid: the blocks of both matrices, THREADS threads.
 
     kernel(weights, other, n_in, n_out, n_other, x, out, other_out): two matrices of the same input, the second's blocks behind the
     first's; n_other may be 0.

@@ -166,7 +166,7 @@ def rooms() -> dict[str, tuple[Callable, tuple[int, ...], list[Variant]]]:
         "merge": (attention, (1,), [merge_warps(n) for n in (2, 1, 4)]),
         "heads": (attention, (1, 2, 4, 8), [heads(4, 1100, "as in force"), *wide]),
         "selection": (selection, (1, 8), cuts),
-        "down": (down, (1,), [long_rows(10, 3), long_rows(4, 3), long_rows(10, 2), old]),
+        "down": (down, (1,), [long_rows(5, 3), long_rows(10, 3), long_rows(5, 2), old]),
         "chunk": (chunk, (2048,), [tile_rows(4), tile_rows(2)]),
     }
 

@@ -84,8 +84,9 @@ def test_attention(kv, card, control):
     checks_attention.check_attention(card, control, TOY, kv, single_rows(1, (68,)), 72, 3)
 
 
-@pytest.mark.parametrize("kv", ["f16", "int8"])
-def test_attention_of_a_part_of_a_key_heads_group(kv, card, control):
+@pytest.mark.parametrize(("kv", "many_rows"), [("f16", 1), ("int8", 2)])
+def test_attention_of_a_key_heads_group_and_of_a_part_of_it(kv, many_rows, card, control, monkeypatch):
+    monkeypatch.setattr("strata.cuda.window_attention.MANY_ROWS", many_rows)
     config = replace(TOY, n_q_heads=24, n_kv_heads=2)
     checks_attention.check_attention(card, control, config, kv, single_rows(1, (66,)), 70, 4)
 

@@ -22,6 +22,7 @@ from strata.cuda.ngrams import launch_keep
 from strata.cuda.observed import run_observed, show
 from strata.cuda.placed import CardStage
 from strata.cuda.recorder import Recorder
+from strata.cuda.routing_log import RoutingLog
 from strata.cuda.scan import launch_commit
 from strata.cuda.sessions import Sessions
 from strata.cuda.state_taps import StateTaps
@@ -66,8 +67,8 @@ class CudaExecutor:
         self.device, self.config, self.placed, self.kv = device, config, placed, kv
         self.n_slots, self.context = n_slots, context
         self.observe, self.watched = None, frozenset()
-        self.meetings: Meetings | None = None
-        self.routed: np.ndarray | None = None
+        self.meetings: Meetings | RoutingLog | None = None
+        self._routed: np.ndarray | None = None
         self._purpose = f"sessions of {placed.name}"
         layers = tuple(layer.index for layer in placed.layers)
         self.sessions = Sessions(device, config, layers, self._purpose, kv, n_slots, context)
@@ -89,14 +90,28 @@ class CudaExecutor:
 
     @property
     def tier(self):
-        """Where the experts of the stage's layers lie (`strata.cuda.meeting.CardTier`); None: all in the stage's own memory."""
+        """Where the experts of the stage's layers lie (`strata.cuda.meeting.CardTier`); None: all in the stage's own memory.
+
+        Set it before `routed` and before the first window.
+        """
         return None if self.meetings is None else self.meetings.tier
 
     @tier.setter
     def tier(self, tier) -> None:
         self.device.attach()
-        layers = tuple(layer.index for layer in self.placed.layers)
-        self.meetings = None if tier is None else Meetings(self.device, self.config, layers, tier, self.work, self._tables)
+        self.meetings = Meetings(self.device, self.config, [layer.index for layer in self.placed.layers], tier, self.work, self._tables)
+
+    @property
+    def routed(self) -> np.ndarray | None:
+        """Counts of routed entries, int32 [2, layers, experts] (decoded, read), where somebody wants them."""
+        return self._routed
+
+    @routed.setter
+    def routed(self, counts: np.ndarray) -> None:
+        self.device.attach()
+        self._routed = counts
+        if self.meetings is None:
+            self.meetings = RoutingLog(self.device, self.config, [layer.index for layer in self.placed.layers], self.work)
 
     # ---- windows
 
@@ -151,7 +166,7 @@ class CudaExecutor:
             self._run(key, program, window)
         result = self._fetch(program, window, n_logits)
         if self.meetings is not None:
-            self.meetings.end(window, self.routed)
+            self.meetings.end(window, self._routed)
         if n_logits and self.observe is not None and "logits" in self.watched:
             self.observe(window, "logits", TOP, result, Place(rows=window.logit_rows))
         if window.keep:

@@ -20,6 +20,8 @@ from strata.cuda.mailbox import (
     ABORTED, CACHED_ENTRIES, FETCHED_ENTRIES, FIELDS, FLAG, JOB_ENTRIES, N_JOBS, N_ROWS, RUNNING, STEP_MASK, Mailbox,
 )
 from strata.cuda.meeting_kernels import PATIENCE_NS, send_served
+from strata.cuda.record_tier import TierRecorder
+from strata.cuda.routing_log import count_window
 from strata.cuda.seam import SIMULATED
 from strata.cuda.tier_tables import TierTables
 from strata.cuda.workspace import Workspace
@@ -86,14 +88,6 @@ def answer(flags, i, value):
     store_flag(flags, i, value)
 
 
-@kernel
-def count_entries(log, n_entries, n_experts, counts):
-    """Add the chosen experts of a stage's layers, `n_entries` each, to counts int32 [layers, E]."""
-    for place in range(counts.shape[0]):
-        for entry in range(n_entries):
-            counts[place, log[place * n_entries + entry] % n_experts] += 1
-
-
 class Meetings:
     """The meetings of the stage with `layers`, in windows that run one at a time."""
 
@@ -104,12 +98,13 @@ class Meetings:
         self.patience_ns, self.step = PATIENCE_NS, 0
         self._is_open = False
 
-    def make_room(self, n_rows: int) -> None:
-        """Let the mailbox hold windows of n_rows; programs recorded before then hold old addresses."""
-        if n_rows > self.mailbox.areas.n_rows:
+    def recorder(self, layer: int, n_rows: int, add: Callable) -> TierRecorder:
+        """Return what lists a layer's launches; programs recorded before a wider window came hold old addresses."""
+        if self.mailbox.areas(n_rows) is None:
             self.device.synchronise()
             self.mailbox.grow(n_rows)
             self.work.generation += 1
+        return TierRecorder(self, layer, n_rows, add)
 
     # ---- one window
 
@@ -139,8 +134,7 @@ class Meetings:
         headers = self.mailbox.headers.host.reshape(layers, FIELDS)
         self.tier.served[int(window.is_prompt)] += headers[:, [CACHED_ENTRIES, FETCHED_ENTRIES, JOB_ENTRIES]].sum(axis=0)
         if routed is not None:
-            counts = routed[int(window.is_prompt), self.layers[0] : self.layers[0] + layers]
-            count_entries(self.mailbox.areas.log.host, window.n_rows * self.config.n_used, self.config.n_experts, counts)
+            count_window(self.mailbox.areas(window.n_rows).log, window, self.config, self.layers, routed)
 
     def abort(self) -> None:
         """End a window that failed: kernels wait no more, and all steps start again once the stream is idle."""
@@ -187,8 +181,9 @@ class Meetings:
     def _compute(self, place: int, is_prompt: bool) -> None:
         """Have a layer's jobs computed, and answer."""
         self._require_running()
-        areas, header, width = self.mailbox.areas, self.mailbox.header(place), self.config.hidden
+        header, width = self.mailbox.header(place), self.config.hidden
         n_jobs, n_entries, n_rows = int(header[N_JOBS]), int(header[JOB_ENTRIES]), int(header[N_ROWS])
+        areas = self.mailbox.areas(n_rows)
         experts, starts, rows = areas.job_experts.host[:n_jobs], areas.job_starts.host[: n_jobs + 1], areas.job_rows.host[:n_entries]
         values, out = areas.values.host[: n_rows * width].reshape(n_rows, width), areas.outputs.host[: n_entries * width].reshape(n_entries, width)
         with self.tier.prompt_pool if is_prompt else self.tier.pool:

@@ -20,7 +20,6 @@ from strata.cuda.combine import Combined
 from strata.cuda.expert_products import Experts, launch_down, launch_gate_up
 from strata.cuda.placed import FloatMatrix, Part
 from strata.cuda.products import Coded, Lists, Packed
-from strata.cuda.record_tier import TierRecorder
 from strata.cuda.router import fits as router_fits
 from strata.cuda.router import launch_router
 from strata.cuda.routing import launch_group, launch_route_and_group
@@ -30,9 +29,12 @@ from strata.rows import Place, Window
 
 
 class MoeRecorder:
-    """Lists the launches of a window's experts blocks through a recorder's `add`, on buffers of its workspace."""
+    """Lists the launches of a window's experts blocks through a recorder's `add`, on buffers of its workspace.
 
-    def __init__(self, device, config, work, n_rows: int, add, taps: NoTaps = NO_TAPS, tier: TierRecorder | None = None) -> None:
+    `tier`, where there is one, comes behind the router and behind the products (`record_tier.TierRecorder`, `routing_log.LogRecorder`).
+    """
+
+    def __init__(self, device, config, work, n_rows: int, add, taps: NoTaps = NO_TAPS, tier=None) -> None:
         self.device, self.config, self.work, self.n, self.add, self.taps = device, config, work, n_rows, add, taps
         self.tier, self.entry_of = tier, None
         self.layer = TOP
@@ -159,7 +161,7 @@ class MoeRecorder:
             else:
                 self._listed(matrix, coded, lists, out)
         self.add(launch_activation(self.device, gate, up, n_entries, pair[0].n_out, gate, into))
-        if lists is not None and self.tier is not None:
+        if lists is not None and self.tier is not None and self.tier.has_jobs:
             return  # what the pool computes of these rows is never on the card
         point, place = ("moe.shared.hidden", None) if lists is None else ("moe.hidden", self._of_entries)
         self.taps.see(point, self.layer, gate, n_entries, pair[0].n_out, place, lambda: [products.code(self.device, gate, into, n_entries)])

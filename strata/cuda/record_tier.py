@@ -8,7 +8,6 @@ import numpy as np
 from strata.cuda.dispatching import SIZES, Dispatched, launch_dispatch
 from strata.cuda.expert_cache import PARTS
 from strata.cuda.fetching import launch_fetch
-from strata.cuda.meeting import Meetings
 from strata.cuda.meeting_kernels import launch_meet
 from strata.cuda.placed import Part
 from strata.cuda.products import Lists
@@ -17,9 +16,12 @@ from strata.cuda.products import Lists
 class TierRecorder:
     """Lists the launches by which one layer's experts are parted, fetched and met, through a recorder's `add`."""
 
-    def __init__(self, meetings: Meetings, layer: int, work, n_rows: int, add) -> None:
-        meetings.make_room(n_rows)
-        self.meetings, self.layer, self.work, self.n, self.add = meetings, layer, work, n_rows, add
+    has_jobs = True
+
+    def __init__(self, meetings, layer: int, n_rows: int, add) -> None:
+        """`meetings` are the stage's (`strata.cuda.meeting.Meetings`), with a mailbox that has room for the rows."""
+        work = meetings.work
+        self.meetings, self.layer, self.n, self.add = meetings, layer, n_rows, add
         self.place, self.n_entries = meetings.layers.index(layer), n_rows * meetings.config.n_used
         most_places = max(1, meetings.tier.memory.n_places)
         lists = work.lists("tier lists", meetings.config.n_experts, self.n_entries)

@@ -28,7 +28,6 @@ from strata.cuda.products import Coded
 from strata.cuda.projections import Projection, launch_projections
 from strata.cuda.read_mix import fits, launch_read_mix
 from strata.cuda.record_moe import MoeRecorder
-from strata.cuda.record_tier import TierRecorder
 from strata.cuda.selection import launch_selection
 from strata.cuda.state_taps import StateTaps, scored_blocks
 from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
@@ -231,7 +230,7 @@ class Recorder:
     def moe(self, layer: int, mixed: Mixed):
         """The experts' outputs, to be combined by the launch that writes them; combined here where the block is seen."""
         # Made for each block and not kept: a recorder must not refer to itself, or dropped programs would hold their buffers.
-        tier = None if self.meetings is None else TierRecorder(self.meetings, layer, self.work, self.n, self._add)
+        tier = None if self.meetings is None else self.meetings.recorder(layer, self.n, self._add)
         experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add, self.taps, tier)
         combined = experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded, layer)
         if not self.taps.is_apart:

@@ -17,6 +17,7 @@ from strata.cuda.expert_cache import CardExpertMemory
 from strata.cuda.placed import CardStage, place_stage
 from strata.cuda.workspace import PLACES
 from strata.experts.residency import Residency
+from strata.experts.usage import new_counts
 from strata.host.placed import place_stage as placed_on_host
 from strata.model.config import ModelConfig
 from strata.model.weights import Weights
@@ -38,14 +39,16 @@ def needed_kernels(
 
 
 def _record_tier(device: Blueprint, weights: Weights, config: ModelConfig, placed: CardStage, kv: str, n_slots: int, context: int) -> None:
-    """Note what an expert tier adds: the same launches for few rows and for a chunk, whatever a cache holds."""
-    executor = CudaExecutor(device, config, placed, mode_named("canonical"), kv, n_slots, context)
+    """Note what an expert tier adds, and counts of routing without one: the same launches for few rows and for a chunk, whatever a cache holds."""
+    executor, counted = (CudaExecutor(device, config, placed, mode_named("canonical"), kv, n_slots, context) for _ in range(2))
+    counted.routed = new_counts(config.n_layers, config.n_experts)
     layers = {layer.index: layer.moe for layer in placed_on_host(weights, config, 0, config.n_layers).layers}
     memory, table = CardExpertMemory(device, layers, 1, 1, None), Residency(config.n_layers, config.n_experts, 1)
     sources = np.zeros((config.n_layers, config.n_experts, 3), np.int64)
     executor.tier = SimpleNamespace(memory=memory, residency=table, share=0, sources=sources, sources_version=0)
     for n_rows in (1, 2, min(context, 2 * PLACES)):
-        executor.record(Window.of([Segment(0, 0, (0,) * n_rows, n_rows)], True), True, pass_blocks)
+        for one in (executor, counted):
+            one.record(Window.of([Segment(0, 0, (0,) * n_rows, n_rows)], True), True, pass_blocks)
 
 
 def record_stage(device: Blueprint, config: ModelConfig, placed: CardStage, kv: str, n_slots: int, context: int, chunk_rows: int) -> None:

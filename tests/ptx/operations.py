@@ -163,7 +163,7 @@ def small_operations() -> Iterator[Entry]:
 
 
 def expert_tier() -> Iterator[Entry]:
-    from strata.cuda import dispatching, fetching, meeting_kernels
+    from strata.cuda import dispatching, fetching, meeting_kernels, routing_log
 
     text = "2*I 5*i32 i32 i64 i32 2*I 5*i32 I 3*i32 5*i32 2*f32 I"
     for c, label in ((REAL, "real"), (SMALL, "small")):
@@ -171,6 +171,7 @@ def expert_tier() -> Iterator[Entry]:
             build = lambda t, c=c, n=n_threads: dispatching.dispatch_kernel(c.n_experts, c.n_used, n, t)  # noqa: E731
             yield _entry(f"dispatch {n_threads} threads {label}", build, text, 80, True)
     yield _entry("fetch", fetching.fetch_kernel, "L 2*i32 i64 u8 2*L 3*I", 64)
+    yield _entry("routing log", routing_log.log_kernel, "L I 2*i32", 32)
     yield _entry("meet", meeting_kernels.meet_kernel, "I 3*i32 L 2*f32 I", 64)
 
 

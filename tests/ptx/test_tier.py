@@ -85,3 +85,25 @@ def test_a_models_kernels_with_a_tier_are_known_ahead():
         n_layers = config.n_layers - first
         assert [names.count(name) for name in ("dispatch_kernel", "fetch_kernel", "meet_kernel")] == [n_layers] * 3
     assert device.needed and set(device.needed) <= planned
+
+
+def test_counts_of_routing_without_a_tier_take_a_launch_a_layer_that_is_known_ahead():
+    from strata.cli.engine_flags import FIXTURE
+    from strata.cuda.blueprint import Blueprint
+    from strata.cuda.executor import CudaExecutor
+    from strata.cuda.placed import place_stage
+    from strata.experts.usage import new_counts
+    from strata.model.model import load_model
+    from strata.numerics.rounding import mode_named
+    from strata.rows import Segment, Window
+    from strata.split.kernel_plan import needed_kernels
+    from strata.windows.stage_pass import pass_blocks
+
+    model = load_model(FIXTURE)
+    config, device = model.config, Blueprint(CAPABILITY)
+    planned = set(needed_kernels(model.weights, config, CAPABILITY, ("f16",), 1, 64, 8))
+    executor = CudaExecutor(device, config, place_stage(device, model.weights, config, 0, config.n_layers), mode_named("canonical"), "f16", 1, 64)
+    executor.routed = new_counts(config.n_layers, config.n_experts)
+    launches = executor.record(Window.of([Segment(0, 0, (0,) * 3)], True), True, pass_blocks)
+    assert [launch.dispatcher.py_func.__qualname__.split(".")[0] for launch in launches].count("log_kernel") == config.n_layers
+    assert set(device.needed) <= planned

@@ -103,7 +103,10 @@ class TierBlock:
             self.locked.append(whole)
             self.tier.sources[LAYERS[0] : LAYERS[-1] + 1, :-1, number] = address + at + self.sizes[part] * np.arange(self.c.n_experts - 1)
 
-    def close(self) -> None:
+    def __enter__(self) -> "TierBlock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Give back what was taken."""
         for whole in self.locked:
             self.card.unregister(whole)

@@ -3,7 +3,8 @@
     pool-SET      the pool's products use the instruction set SET (`strata.cpu_pool.instruction_sets`); a device's own stay as they are
     failing-job   a job of the pool fails in the window that reads a prompt's last token at position `FAILING_LENGTH` - 1
 
-An engine without an expert tier has no pool and is refused.  Does not know: suites.
+On a host device the parts that the tier plans for the pool are changed, on a card the tier's `jobs`.  An engine without an
+expert tier has no pool and is refused.  Does not know: suites.
 """
 
 from collections.abc import Callable
@@ -11,14 +12,21 @@ from dataclasses import replace
 
 import numpy as np
 
+from harness.stressed import Stressed
 from strata.cpu_pool.instruction_sets import PLAIN, compiled_features, sets_for
 from strata.cpu_pool.row_kernels import vector_product
-from strata.errors import PlantedFault, UsageError
+from strata.errors import PlantedFault, PoolJobError, UsageError
 from strata.formats.contract import GROUP
 from strata.host.matrix import Activations, Entries, Matrix
 from strata.host.products import coded_product
+from strata.rows import Window
 
 FAILING_LENGTH = 13
+
+
+def failure() -> PlantedFault:
+    """Return the failure of a job."""
+    return PlantedFault("a job of the pool", "the harness planted its failure", "nothing is wrong")
 
 
 class ChosenProducts:
@@ -37,7 +45,7 @@ class ChosenProducts:
             return bank.times(x, coded, control, entries, out)
         is_plain = self._instructions == PLAIN
         product = coded_product(bank.type_id) if is_plain else vector_product(bank.type_id, bank.n_in // GROUP, self._instructions)
-        product(control, *bank._place, entries.experts, entries.starts, entries.rows, *(x.coded if is_plain else x.for_products), out)
+        product(control, *bank.place, entries.experts, entries.starts, entries.rows, *(x.coded if is_plain else x.for_products), out)
         return out
 
 
@@ -46,7 +54,7 @@ class FailingBank:
 
     def times(self, *_: object) -> np.ndarray:
         """Fail."""
-        raise PlantedFault("a job of the pool", "the harness planted its failure", "nothing is wrong")
+        raise failure()
 
 
 def pool_sets() -> tuple[str, ...]:
@@ -57,6 +65,9 @@ def pool_sets() -> tuple[str, ...]:
 def use_instructions(executor, instructions: str):
     """Let the pool of an executor's device use an instruction set; return the executor."""
     tier = _tier_of(executor)
+    if executor.replays:
+        _use_for_jobs(tier.jobs, instructions)
+        return executor
 
     def chosen(part):
         banks = (bank if isinstance(bank, ChosenProducts) else ChosenProducts(bank, instructions) for bank in (part.gate, part.up, part.down))
@@ -68,13 +79,64 @@ def use_instructions(executor, instructions: str):
 def fail_a_job(executor):
     """Let a job of the pool fail in windows that read the end of a prompt of `FAILING_LENGTH` tokens; return the executor."""
     tier = _tier_of(executor)
+    if executor.replays:
+        return _failing_on_card(executor, tier.jobs)
 
     def failing(part):
-        window = executor.window
-        ends = window.is_prompt and any(segment.start + len(segment.tokens) == FAILING_LENGTH and segment.n_logits for segment in window.segments)
-        return replace(part, gate=FailingBank()) if ends else part
+        return replace(part, gate=FailingBank()) if _ends_the_prompt(executor.window) else part
 
     return _on_jobs(executor, tier, failing)
+
+
+def _ends_the_prompt(window: Window) -> bool:
+    """Whether a window reads the end of a prompt of `FAILING_LENGTH` tokens."""
+    return window.is_prompt and any(segment.start + len(segment.tokens) == FAILING_LENGTH and segment.n_logits for segment in window.segments)
+
+
+def _use_for_jobs(jobs, instructions: str) -> None:
+    """Let a card's jobs compute matrix by matrix with an instruction set."""
+
+    def compute(bank, experts, starts, rows, values, out) -> None:
+        chosen = tuple(ChosenProducts(matrix, instructions) for matrix in bank)
+        gates, ups = np.empty((2, len(rows), bank[0].n_out), np.float32)
+        jobs._make_room(bank[0], values.shape[0], len(rows))
+        jobs._one_by_one(chosen, Entries(experts, starts, rows), values, gates, ups, out)
+
+    jobs._compute = compute
+
+
+def _failing_on_card(executor, jobs):
+    """Let a card's jobs fail while its executor runs such a window; return the executor that knows its window."""
+    watched = WatchedWindows(executor)
+    compute = jobs.compute
+
+    def failing(layer: int, *arguments) -> None:
+        if watched.is_failing():
+            raise PoolJobError(layer, failure())
+        compute(layer, *arguments)
+
+    jobs.compute = failing
+    return watched
+
+
+class WatchedWindows(Stressed):
+    """A card's executor whose present window is known."""
+
+    def __init__(self, inner) -> None:
+        super().__init__(inner)
+        object.__setattr__(self, "_windows", [])
+
+    def is_failing(self) -> bool:
+        """Whether the present window is one whose jobs fail."""
+        return any(map(_ends_the_prompt, self._windows))
+
+    def run_window(self, window: Window, residual, blocks) -> np.ndarray:
+        """Run the window, which is known meanwhile."""
+        self._windows.append(window)
+        try:
+            return self._inner.run_window(window, residual, blocks)
+        finally:
+            self._windows.remove(window)
 
 
 def _tier_of(executor):

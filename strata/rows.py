@@ -32,6 +32,7 @@ class Window:
     keep            all rows are kept: recurrent states are written through; else `commit` says how many later
     for_drafts      the last stage hands its final residual to the draft layer
     is_prompt       the rows are a prompt's chunk
+    share           256ths of the missed experts that go over PCIe, where its requests want a share of their own (None: the devices')
     tokens, slots, positions, segment_of_row     int32 [rows]
     first, count, segment_slot                   int32 [segments]: a segment's first row, its rows, its slot
     logit_rows                                   int32: rows whose logits are wanted, ascending
@@ -49,13 +50,14 @@ class Window:
     logit_rows: np.ndarray
     for_drafts: bool = False
     is_prompt: bool = False
+    share: int | None = None
 
     @property
     def n_rows(self) -> int:
         return self.tokens.shape[0]
 
     @staticmethod
-    def of(segments: Sequence[Segment], keep: bool, for_drafts: bool = False, is_prompt: bool = False) -> "Window":
+    def of(segments: Sequence[Segment], keep: bool, for_drafts: bool = False, is_prompt: bool = False, share: int | None = None) -> "Window":
         """Lay the segments' rows out one after the other."""
         count = np.array([len(s.tokens) for s in segments], np.int32)
         first = np.concatenate(([0], np.cumsum(count)[:-1])).astype(np.int32)
@@ -74,6 +76,7 @@ class Window:
             ),
             for_drafts=for_drafts,
             is_prompt=is_prompt,
+            share=share,
         )
 
 

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="S", default="1", help="chooses the sample (default: 1)")
     parser.add_argument("--own", action="store_true", help="only the checks that should see a fault: no others for survivors")
     parser.add_argument(
-        "--devices", metavar="CARD", help="open right arms on a card, as cuda:0, and plant only faults at points that cards show, on their own checks"
+        "--devices", metavar="CARD", help="open right arms on a card, as cuda:0, and plant only faults at points that cards show and of the tier, on their own checks"
     )
     parser.add_argument("--json", metavar="FILE", help="write the results as JSON to a file, or to stdout (-) instead of the tables")
 
@@ -29,7 +29,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
     check_writable("json", arguments.json)
     n, seed = number("sample", arguments.sample), number("seed", arguments.seed)
-    faults = chosen(names(arguments.name), names(arguments.kind))
+    faults = chosen(names(arguments.name), names(arguments.kind), arguments.devices is not None)
     if arguments.devices is not None:
         from harness.faults.catalogue.cards import planted_on
 

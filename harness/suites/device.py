@@ -1,8 +1,8 @@
 """Device against host: a card gives the bits of the CPU.
 
 Every case compares conversations that ran alone on the host with the same way of running on a card: whole prompts and
-chunks, slots, verify windows with rollbacks, drafts of the draft layer, int8 cells, a split over the card and the host.  Where
-both arms draft, they must do so alike: the same proposals are accepted.  Needs a card.
+chunks, slots, verify windows with rollbacks, drafts of the draft layer, int8 cells, a split over the card and the host, and a card
+that holds a share of the experts.  Where both arms draft, they must do so alike: the same proposals are accepted.  Needs a card.
 """
 
 from dataclasses import replace
@@ -11,6 +11,7 @@ from harness.arms import Arm
 from harness.drafts import DraftScript
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
+from harness.suites.tier import MISSED, MOVING, OFF, OFTEN, SERVED, half_of, tenth_of
 
 ITEMS = 4
 CHUNKED, COMPANY = "chunked_prompts", "windows_with_company"
@@ -34,7 +35,21 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, "slots-drafts", {"devices": card, "batch": 2}, (*BOTH, COMPANY), DraftScript(4, "mixed")),
         _case(scope, "int8", {"devices": card, "kv": "int8"}, ("decode_windows",)),
         _case(scope, "card-and-host", {"devices": f"{card},host", "layer_split": middle, "split_device": None}, ("hand_offs",)),
+        *_tiered(scope, card),
         *_drafting(scope, card, middle),
+    )
+
+
+def _tiered(scope: Scope, card: str) -> tuple[Case, ...]:
+    """A card that holds half of the experts, a tenth, or one, with rounds, a share over PCIe, drafts and slots, against the host."""
+    half, tenth = half_of(scope), tenth_of(scope)
+    locked = {"pcie_frac": 0.55, "adapt_every": 0, "arena_pin_gib": 0.0}
+    return (
+        _case(scope, "tier-half", {"devices": card, "expert_cache": half, **OFTEN}, MOVING),
+        _case(scope, "tier-tenth", {"devices": card, "expert_cache": tenth, **OFF}, SERVED),
+        _case(scope, "tier-one-slot", {"devices": card, "expert_cache": 1, **OFF}, (MISSED,)),
+        _case(scope, "tier-pcie", {"devices": card, "expert_cache": tenth, **locked}, (*SERVED, "pcie_entries")),
+        _case(scope, "tier-slots-drafts", {"devices": card, "batch": 2, "expert_cache": half, **OFTEN}, (*BOTH, *SERVED, COMPANY), DraftScript(4, "mixed")),
     )
 
 
@@ -74,4 +89,4 @@ def _why_not() -> str | None:
     return reason
 
 
-SUITE = Suite("device", "a card against the host: whole prompts, chunks, slots, drafts given and of the draft layer, int8 cells", cases, _why_not)
+SUITE = Suite("device", "a card against the host: whole prompts, chunks, slots, drafts given and of the draft layer, int8 cells, a share of the experts", cases, _why_not)

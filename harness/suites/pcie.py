@@ -2,13 +2,13 @@
 
 Shares given from none to all, and the one that the engine probes, in slots and with drafts.  In mode `device` the share is a
 placement like any other: with all misses fetched everything is computed by the device, as if all were resident; a share
-left on (`control`) must differ from none.
+left on (`control`) must differ from none.  A card fetches only what is page-locked: there the cases copy the experts into RAM.
 """
 
 from harness.arms import Arm
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
-from harness.suites.tier import CACHED, COMPANY, FIXED, MISSED, half_of, on_host
+from harness.suites.tier import CACHED, COMPANY, FIXED, MISSED, can_run, half_of, has_device_mode, on_host
 from harness.workload import Workload
 from strata.experts.dispatch import RING_BLOBS
 
@@ -18,20 +18,22 @@ SHARES = {0.0: (CACHED, MISSED), 0.2: (CACHED, FETCHED, MISSED), 0.55: (CACHED, 
 
 
 def cases(scope: Scope) -> tuple[Case, ...]:
-    """Return the cases; none where a device is no host device."""
-    if not on_host(scope):
+    """Return the cases; none where cards are asked for another mode than theirs."""
+    if not can_run(scope):
         return ()
     work, slots = scope.workload(ITEMS), scope.options.batch or SLOTS
     many, quarter = scope.workload(slots + 1), max(1, half_of(scope) // 2)
-    still = {"expert_cache": quarter, "adapt_every": 0}
+    locked = {} if on_host(scope) else {"arena_pin_gib": 0.0}
+    moving = {} if on_host(scope) else {"resident_experts": True}
+    still = {"expert_cache": quarter, "adapt_every": 0, **locked}
     return (
         *(_case(scope, f"share-{share}", work, features, pcie_frac=share, **still) for share, features in SHARES.items()),
         _case(scope, "probed", work, (CACHED, FETCHED, MISSED), **still),
         _case(scope, f"slots-{slots}", many, (CACHED, FETCHED, MISSED, COMPANY), batch=slots, pcie_frac=0.55, **still),
-        _case(scope, "one-slot", work, (FETCHED, MISSED), pcie_frac=0.55, adapt_every=0, expert_cache=1),
-        _case(scope, "moving", work, (CACHED, FETCHED, MISSED, "evictions"), pcie_frac=0.2, adapt_every=1, adapt_min_gain=0.5, expert_cache=quarter),
+        _case(scope, "one-slot", work, (FETCHED, MISSED), pcie_frac=0.55, **{**still, "expert_cache": 1}),
+        _case(scope, "moving", work, (CACHED, FETCHED, MISSED, "evictions"), pcie_frac=0.2, adapt_every=1, adapt_min_gain=0.5, expert_cache=quarter, **moving),
         _case(scope, "mtp", work, (CACHED, FETCHED, MISSED, "rolled_back_windows"), pcie_frac=0.55, mtp=True, spec_policy="full", **still),
-        *([] if scope.options.rounding not in (None, "device") else _device_mode(scope, work, quarter)),
+        *(_device_mode(scope, work, quarter) if has_device_mode(scope) else []),
     )
 
 

@@ -10,7 +10,7 @@ from harness.arms import Arm
 from harness.pool_stress import FAILING_LENGTH, pool_sets
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite, thorough
-from harness.suites.tier import COMPANY, FIXED, MISSED, OFF, OFTEN, on_host
+from harness.suites.tier import COMPANY, FIXED, MISSED, OFF, OFTEN, can_run, has_device_mode
 from harness.workload import Workload
 from strata.split.devices import usable_cores
 
@@ -23,8 +23,8 @@ THREADS, MOST_THREADS = (1, 2, 3, 5), 16
 
 
 def cases(scope: Scope) -> tuple[Case, ...]:
-    """Return the cases; none where a device is no host device."""
-    if not on_host(scope):
+    """Return the cases; none where cards are asked for another mode than theirs."""
+    if not can_run(scope):
         return ()
     work, slots = scope.workload(ITEMS), scope.options.batch or SLOTS
     few = {"expert_cache": CACHED_PER_LAYER * scope.config.n_layers, **OFF}
@@ -39,7 +39,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _with(_case(scope, f"slots-{slots}-{pool_sets()[-1]}", scope.workload(slots + 1), (MISSED, COMPANY), batch=slots, **few), f"pool-{pool_sets()[-1]}"),
         _threads(scope, f"moving-threads-{most}", work, (MISSED, "evictions"), threads=most, **{**few, **OFTEN}),
         *_failing(scope, slots, few),
-        *([] if scope.options.rounding not in (None, "device") else [_control(scope, work, few)]),
+        *([_control(scope, work, few)] if has_device_mode(scope) else []),
     )
     return thorough(found, *(f"set-{name}" for name in pool_sets()[:-1]), "threads-2", "threads-5", "failing-job-elsewhere")
 

@@ -7,8 +7,8 @@ steps copy beside windows.  `ram_blobs` and `file_blobs` count the experts that 
 from harness.arms import Arm
 from harness.scope import Scope
 from harness.suites.contract import Case, Suite
-from harness.suites.split import even_split, split_settings
-from harness.suites.tier import COMPANY, FIXED, GONE, MOVED, OFTEN, half_of, n_pairs, on_host
+from harness.suites.split import even_split, may_split, split_settings
+from harness.suites.tier import COMPANY, FIXED, GONE, MOVED, OFTEN, can_run, half_of, has_device_mode, n_pairs
 from harness.workload import Workload
 
 ITEMS, SLOTS = 3, 3
@@ -20,8 +20,8 @@ STEPS = {"adapt_async": True}
 
 
 def cases(scope: Scope) -> tuple[Case, ...]:
-    """Return the cases; none where a device is no host device."""
-    if not on_host(scope):
+    """Return the cases; none where cards are asked for another mode than theirs."""
+    if not can_run(scope):
         return ()
     work, slots = scope.workload(ITEMS), scope.options.batch or SLOTS
     many, moving = scope.workload(slots + 1), {"expert_cache": half_of(scope), **OFTEN}
@@ -36,8 +36,8 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         _case(scope, "resident-pcie", work, (COPIES, "pcie_entries", GONE), resident_experts=True, **{**moving, "pcie_frac": 0.55}),
         _case(scope, "pinned", work, (COPIES, MOVED, GONE), arena_pin_gib=0.0, **STEPS, **moving),
         _case(scope, "pinned-part", work, (COPIES, MOVED, GONE), arena_pin_gib=_budget(scope), **moving),
-        *([] if scope.options.layer_split or scope.options.devices else [_split(scope, work)]),
-        *([] if scope.options.rounding not in (None, "device") else [_device_mode(scope, work)]),
+        *([_split(scope, work)] if may_split(scope) else []),
+        *([_device_mode(scope, work)] if has_device_mode(scope) else []),
     )
 
 

@@ -4,7 +4,7 @@ Caches of 1 slot, of one less than a row needs, of half and of all experts; empt
 the requests before; rounds off, blocking, in steps, with and without a bar; beside drafts, slots, chunks and stages.
 
 In mode `device` the same holds only while nothing moves: the cases `fixed` have the switches that the mode needs, and each
-`control` leaves one of them out and must differ.
+`control` leaves one of them out and must differ.  Cards compute the canonical mode only: there the cases of other modes are left out.
 """
 
 from harness.arms import Arm
@@ -30,8 +30,8 @@ THOROUGH = (
 
 
 def cases(scope: Scope) -> tuple[Case, ...]:
-    """Return the cases; none where a device is no host device."""
-    if not on_host(scope):
+    """Return the cases; none where cards are asked for another mode than theirs."""
+    if not can_run(scope):
         return ()
     work, half = scope.workload(ITEMS), half_of(scope)
     found = (
@@ -39,8 +39,8 @@ def cases(scope: Scope) -> tuple[Case, ...]:
         *_rounds(scope, work, half),
         *_company(scope, work, half),
         *([] if scope.options.layer_split else _stages(scope, work, half)),
-        *([] if scope.options.rounding not in (None, "device") else _device_mode(scope, work, half)),
-        *([] if scope.options.rounding is not None else _other_modes(scope, work, half)),
+        *(_device_mode(scope, work, half) if has_device_mode(scope) else []),
+        *(_other_modes(scope, work, half) if has_device_mode(scope) and scope.options.rounding is None else []),
     )
     return thorough(found, f"cache-{_short(scope)}", *THOROUGH)
 
@@ -48,6 +48,16 @@ def cases(scope: Scope) -> tuple[Case, ...]:
 def on_host(scope: Scope) -> bool:
     """Whether all devices asked for are the CPU."""
     return all(name.strip().startswith("host") for name in (scope.options.devices or "host").split(","))
+
+
+def can_run(scope: Scope) -> bool:
+    """Whether the devices asked for compute the rounding mode asked for: cards only the canonical one."""
+    return on_host(scope) or scope.options.rounding in (None, "canonical")
+
+
+def has_device_mode(scope: Scope) -> bool:
+    """Whether there are cases of mode `device`: it is not excluded, and no card would have to compute them."""
+    return on_host(scope) and scope.options.rounding in (None, "device")
 
 
 def n_pairs(scope: Scope) -> int:
@@ -60,6 +70,11 @@ def half_of(scope: Scope) -> int:
     return n_pairs(scope) // 2
 
 
+def tenth_of(scope: Scope) -> int:
+    """Return slots for a tenth of the experts."""
+    return n_pairs(scope) // 10
+
+
 def _short(scope: Scope) -> int:
     """Return slots for one expert less than a row uses."""
     return max(1, scope.config.n_used - 1)
@@ -70,6 +85,7 @@ def _sizes(scope: Scope, work: Workload) -> list[Case]:
     return [
         _case(scope, "cache-1", work, (f"prompt_{CACHED}", MISSED), expert_cache=1, **OFF),
         _case(scope, f"cache-{short}", work, SERVED, expert_cache=short, **OFF),
+        *([] if on_host(scope) else [_case(scope, "cache-tenth", work, SERVED, expert_cache=tenth_of(scope), **OFF)]),
         _case(scope, "cache-half", work, SERVED, expert_cache=half_of(scope), **OFF),
         _case(scope, "cache-all", work, (CACHED,), expert_cache=n_pairs(scope), **OFF),
         _case(scope, "cache-auto", work, (CACHED,), expert_cache=0, **OFF),

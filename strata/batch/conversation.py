@@ -6,10 +6,13 @@ nothing else (`strata.sampling`).  The only mutable object of this room; the eng
 Does not know: stages, other slots, where drafts come from.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from strata.batch.requests import Answer, Emitted, Request
 from strata.errors import RequestError
+from strata.experts.dispatch import share_of
 from strata.rows import Segment
 from strata.sampling.sampler import Choice, choose
 from strata.sampling.settings import Sampling
@@ -105,3 +108,9 @@ class Conversation:
 
     def answer(self) -> Answer:
         return Answer(tuple(self.emitted), self.finish, self.error, self.sampling.seed)
+
+
+def shared_share(conversations: Sequence[Conversation]) -> int | None:
+    """Return the PCIe share, in 256ths, that all conversations of a window ask for; None where they do not agree, or ask for none."""
+    asked = {conversation.request.pcie_frac for conversation in conversations}
+    return share_of(asked.pop()) if len(asked) == 1 and None not in asked else None

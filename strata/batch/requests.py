@@ -21,7 +21,8 @@ class Request:
     windows must have been decoded before it may be admitted: late arrivals, repeatable.  `forced` tokens are fed in place
     of the picks (teacher forcing; the picks are recorded; where they end, picks are fed).  `sampling` says how tokens are
     chosen; greedily by default.  `drafts` proposes tokens for verify windows of up to `window_rows` rows, in place of the
-    engine's own drafts.  `spec_min_p` overrides the engine's least probability of a draft.
+    engine's own drafts.  `spec_min_p` overrides the engine's least probability of a draft.  `pcie_frac` overrides the share of missed
+    experts that devices fetch, in windows whose requests all name the same one.
     """
 
     prompt: tuple[int, ...]
@@ -33,6 +34,7 @@ class Request:
     window_rows: int = 8
     sampling: Sampling = Sampling()
     spec_min_p: float | None = None
+    pcie_frac: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

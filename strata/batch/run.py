@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.batch.conversation import Conversation
+from strata.batch.conversation import Conversation, shared_share
 from strata.batch.draft_settings import SLOTS_PER_WINDOW
 from strata.batch.drafter import Drafter
 from strata.batch.requests import Answer, Batch, Request, Step
@@ -115,7 +115,7 @@ class Run:
         chunks = conversation.chunks(self.engine.resolved.chunk_rows, self.engine.resolved.short_read, WINDOW_ROWS)
         self._count_read(chunks, len(conversation.request.prompt))
         for segment in chunks:
-            window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone), is_prompt=True)
+            window = Window.of([segment], keep=True, for_drafts=self.drafter.wants_cells(self._is_alone), is_prompt=True, share=shared_share([conversation]))
             self._launch(window, (conversation,), ())
             yield Step(conversation.number, segment.start + len(segment.tokens), ())
             yield from self._take_read_chunks()
@@ -158,7 +158,7 @@ class Run:
         self._count_window(group, len(active), has_drafts)
         for conversation in active:
             conversation.in_flight = True
-        window = Window.of(segments, keep=not has_drafts, for_drafts=self.drafter.wants_cells(is_alone))
+        window = Window.of(segments, keep=not has_drafts, for_drafts=self.drafter.wants_cells(is_alone), share=shared_share(active))
         self._spend(started, is_decode=True)
         self._launch(window, tuple(active), tuple(proposals))
 

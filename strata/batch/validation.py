@@ -15,6 +15,8 @@ def check_request(request: Request, config: ModelConfig, context: int) -> None:
         raise RequestError("prompt=[]", "there is no token to start from", "give at least one token")
     if request.max_new < 0:
         raise RequestError(f"max_new={request.max_new}", "it is negative", "use 0 or more")
+    if request.pcie_frac is not None and not 0 <= request.pcie_frac <= 1:
+        raise RequestError(f"pcie_frac={request.pcie_frac}", "it is not a share", "use 0 to 1, or leave it out")
     needed = n + request.max_new + (ROOM if request.max_new else 0)
     if needed > context:
         raise RequestError(

@@ -11,11 +11,13 @@ from strata.cli.json_output import emit
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
+DEFAULT_RESIDENT = 0.2
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags of this measurement; it takes its prompts as `bench drafts` does."""
-    tier = parser.add_argument_group("bench tier")
-    tier.add_argument("--resident", type=float, default=0.2, metavar="F", help="share of the experts that a device holds, unless --expert-cache says (default: 0.2)")
+    tier = parser.add_argument_group("bench tier, bench gpu")
+    tier.add_argument("--resident", type=float, metavar="F", help="share of the experts that a device holds (default: 0.2 where --expert-cache says nothing; gpu: all)")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -23,15 +25,16 @@ def execute(options: argparse.Namespace) -> int:
     from strata.bench.tier_speed import learn, measure, tier_arms
     from strata.model.model import load_model
 
-    if not 0 < options.resident <= 1:
-        raise UsageError(f"resident={options.resident}", "it is no share of the experts", "use more than 0, at most 1")
+    resident = DEFAULT_RESIDENT if options.resident is None else options.resident
+    if not 0 < resident <= 1:
+        raise UsageError(f"resident={resident}", "it is no share of the experts", "use more than 0, at most 1")
     if options.tokens < 2 or options.per_kind < 1:
         raise UsageError(f"tokens={options.tokens} per_kind={options.per_kind}", "nothing would be measured", "use 2 tokens, 1 prompt or more")
     settings, progress = settings_of(options), ProgressLine()
     prompts = [prompt.ids for prompt in bench_prompts(options)]
     model = load_model(options.model)
     n_pairs = model.config.n_layers * model.config.n_experts
-    n_slots = max(1, int(n_pairs * options.resident)) if settings.expert_cache is None else settings.expert_cache
+    n_slots = max(1, int(n_pairs * resident)) if settings.expert_cache is None else settings.expert_cache
     with tempfile.TemporaryDirectory() as folder:
         learned = str(Path(folder) / "learned.json")
         progress.show("learning the profile of these prompts")

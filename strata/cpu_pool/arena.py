@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cpu_pool.page_locks import available_bytes, lock, read_ahead, unlock
+from strata.cpu_pool.page_locks import available_bytes, lock, on_own_pages, read_ahead, unlock
 from strata.errors import DeviceError, DeviceMemoryError, UsageError
 
 PARTS = ("gate", "up", "down")
@@ -123,6 +123,10 @@ class MappedArena:
         """Whether an expert's pages are locked, so that a card may fetch them by itself."""
         return False
 
+    def lockable(self) -> Mapping[tuple[int, str], np.ndarray]:
+        """Return the copies that are to stay in RAM, by (layer, part): the first blobs of the bank `copies`, uint8 [n, bytes of one blob]."""
+        return {}
+
     def exchange(self, layer: int, leaves: int, comes: int, blobs: Mapping[str, np.ndarray]) -> bool:
         """A swap moved `leaves` into a cache and `comes` (its blobs by part) out of it; return whether `comes` has a copy now."""
         return False
@@ -143,9 +147,13 @@ class PinnedArena(MappedArena):
             raise DeviceMemoryError("this machine's RAM", "a copy of all experts", banks.total_bytes, free)
         self._copies: dict[tuple[int, str], np.ndarray] = {}
         self._locked: dict[tuple[int, str], int] = {}
+        self._lockable: dict[tuple[int, str], np.ndarray] = {}
         left, notes = banks.total_bytes if pin_bytes is None else pin_bytes, []
+        wanted = left
         for place, bank in sorted(banks.of.items()):
             self._copies[place] = copied(bank, place)
+            self._lockable[place] = self._copies[place][: wanted // bank.shape[1]]
+            wanted -= min(wanted, bank.size)
             got = lock(self._copies[place], min(left, bank.size))
             self._locked[place] = min(got.n_bytes, left, bank.size)
             left = 0 if got.refusal else left - self._locked[place]
@@ -168,6 +176,9 @@ class PinnedArena(MappedArena):
     def page_locked(self, layer: int, expert: int) -> bool:
         return all((expert + 1) * self._copies[layer, part].shape[1] <= self._locked[layer, part] for part in PARTS)
 
+    def lockable(self) -> Mapping[tuple[int, str], np.ndarray]:
+        return self._lockable
+
     def close(self) -> None:
         for copy in self._copies.values():
             unlock(copy)
@@ -175,7 +186,8 @@ class PinnedArena(MappedArena):
 
 def copied(source: np.ndarray, what: object) -> np.ndarray:
     """Return a copy that was read back and found equal; raises DeviceError where it is not."""
-    copy = source.copy()
+    copy = on_own_pages(source.shape)
+    copy[:] = source
     if not np.array_equal(copy, source):
         raise DeviceError(f"the copy of {what} in RAM", "it differs from the file", "check the memory of this machine")
     return copy
@@ -223,6 +235,9 @@ class ResidentArena(MappedArena):
 
     def page_locked(self, layer: int, expert: int) -> bool:
         return not self.notes and (layer, expert) in self._slot_of
+
+    def lockable(self) -> Mapping[tuple[int, str], np.ndarray]:
+        return self._slots
 
     def exchange(self, layer: int, leaves: int, comes: int, blobs: Mapping[str, np.ndarray]) -> bool:
         slot = self._slot_of.pop((layer, leaves), None)

@@ -49,6 +49,14 @@ def _whole_pages(array: np.ndarray, n_bytes: int) -> tuple[int, int]:
     return first, -(-(start + n_bytes - first) // PAGE_BYTES) * PAGE_BYTES
 
 
+def on_own_pages(shape: tuple[int, ...]) -> np.ndarray:
+    """Return memory uint8 of a shape, contents undefined, that begins a page and shares none with others: it can be locked by itself."""
+    size = int(np.prod(shape))
+    room = np.empty(-(-size // PAGE_BYTES) * PAGE_BYTES + PAGE_BYTES, np.uint8)
+    first = -room.ctypes.data % PAGE_BYTES
+    return room[first : first + size].reshape(shape)
+
+
 def lock(array: np.ndarray, n_bytes: int | None = None) -> Locked:
     """Lock the pages of an array's first n_bytes (None: all) into RAM, as many as the machine allows, from the start on."""
     wanted = array.nbytes if n_bytes is None else min(n_bytes, array.nbytes)

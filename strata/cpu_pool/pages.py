@@ -143,7 +143,8 @@ def _encode_page(at, n_groups, span, page):
 
 
 @jit
-def _encode_rows(begin, end, arguments):
+def encode_rows(begin, end, arguments):
+    """Rows begin .. end-1 of `encode_pages`, for a fork; arguments (x, spans, pages)."""
     x, spans, pages = arguments
     n_groups = x.shape[1] // GROUP
     row_bytes, first = row_bytes_of(n_groups), first_line(pages)
@@ -159,7 +160,7 @@ def _encode_rows(begin, end, arguments):
 @kernel
 def encode_pages(control, x, spans, pages):
     """Code rows: x float32 [rows, n] contiguous, spans int32 [rows] of 32, 64, 128 or 256 values, pages a buffer."""
-    fork(control, _encode_rows, x.shape[0], 1 + GRAIN_VALUES // x.shape[1], (x, spans, pages))
+    fork(control, encode_rows, x.shape[0], 1 + GRAIN_VALUES // x.shape[1], (x, spans, pages))
 
 
 @jit

@@ -112,13 +112,8 @@ def _four_entries(first, last):
 
 
 @cache
-def row_product(type_id: int, instructions: str):
-    """Return the kernel for int8 activations against a format, for an instruction set with byte products.
-
-    kernel(control, raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out): raw uint8, one
-    dimension; experts int32 [n]; starts int32 [n+1]; entry_rows int32 [entries]; pages a buffer of rows of n_groups
-    groups; out float32 [entries, n_out].  The entries of the i-th listed expert are starts[i] .. starts[i+1]-1, at least one.
-    """
+def row_body(type_id: int, instructions: str):
+    """Compile `body(begin, end, arguments)` for `fork`: the items (listed expert, output row) of `row_product`, its arguments in order."""
     form = FORMATS[type_id]
     reader, step = octet_reader(form.name), octet_bytes(form)
     meet, meet_four = build_meet(form, reader, byte_products(instructions))
@@ -167,12 +162,30 @@ def row_product(type_id: int, instructions: str):
         keep_alive(spare)
         keep_alive(tile)
 
+    return body
+
+
+@jit
+def row_grain(n_experts, n_groups, n_entries):
+    """Items of a piece of work."""
+    grain = 1 + GRAIN_PRODUCTS // (n_groups * GROUP * n_entries // n_experts)
+    return TILE_ROWS if grain < TILE_ROWS and n_entries > FEW_ENTRIES * n_experts else grain
+
+
+@cache
+def row_product(type_id: int, instructions: str):
+    """Return the kernel for int8 activations against a format, for an instruction set with byte products.
+
+    kernel(control, raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out): raw uint8, one
+    dimension; experts int32 [n]; starts int32 [n+1]; entry_rows int32 [entries]; pages a buffer of rows of n_groups
+    groups; out float32 [entries, n_out].  The entries of the i-th listed expert are starts[i] .. starts[i+1]-1, at least one.
+    """
+    body = row_body(type_id, instructions)
+
     @kernel
     def run(control, raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out):
-        n_items, n_products_a_row = experts.size * out.shape[1], n_groups * GROUP * entry_rows.size // experts.size
-        grain = 1 + GRAIN_PRODUCTS // n_products_a_row
-        if grain < TILE_ROWS and entry_rows.size > FEW_ENTRIES * experts.size:
-            grain = TILE_ROWS
-        fork(control, body, n_items, grain, (raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out))
+        grain = row_grain(experts.size, n_groups, entry_rows.size)
+        arguments = (raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out)
+        fork(control, body, experts.size * out.shape[1], grain, arguments)
 
     return run

@@ -63,8 +63,8 @@ def _sums(lanes, n_groups):
 
 
 @cache
-def short_row_product(type_id: int, instructions: str):
-    """Return the kernel for rows that `shares_octets`; arguments as those of `row_products.row_product`'s kernel."""
+def short_row_body(type_id: int, instructions: str):
+    """Compile `body(begin, end, arguments)` for `fork`, as `row_products.row_body`, for rows that `shares_octets`."""
     form = FORMATS[type_id]
     reader, step = octet_reader(form.name), octet_bytes(form)
     unpack, unpack_end = reader.unpack, build_unpack_end(form, reader)
@@ -104,10 +104,24 @@ def short_row_product(type_id: int, instructions: str):
             begin += n_rows
         keep_alive(buffer)
 
+    return body
+
+
+@jit
+def short_row_grain(n_experts, n_groups, n_entries):
+    """Items of a piece of work."""
+    return GROUPS * (1 + GRAIN_PRODUCTS // (GROUPS * (n_groups * GROUP * n_entries // n_experts)))
+
+
+@cache
+def short_row_product(type_id: int, instructions: str):
+    """Return the kernel for rows that `shares_octets`; arguments as those of `row_products.row_product`'s kernel."""
+    body = short_row_body(type_id, instructions)
+
     @kernel
     def run(control, raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out):
-        n_items, n_products_a_row = experts.size * out.shape[1], n_groups * GROUP * entry_rows.size // experts.size
-        grain = GROUPS * (1 + GRAIN_PRODUCTS // (GROUPS * n_products_a_row))
-        fork(control, body, n_items, grain, (raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out))
+        grain = short_row_grain(experts.size, n_groups, entry_rows.size)
+        arguments = (raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out)
+        fork(control, body, experts.size * out.shape[1], grain, arguments)
 
     return run

@@ -45,7 +45,7 @@ def allocated_bytes(wanted: int) -> int:
 
 
 class CudaDevice:
-    """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken."""
+    """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken, as long as `budget_holds`."""
 
     is_blueprint = False
 
@@ -54,6 +54,7 @@ class CudaDevice:
         self.name, self.index, self.budget_bytes = f"cuda:{index}", index, budget_bytes
         self.target: Target = target_of(self.card.capability)
         self.taken: dict[str, int] = {}
+        self.budget_holds = True
         self.kernels: dict = {}
         self._is_measuring = False
         self._registered: set[int] = set()
@@ -91,7 +92,7 @@ class CudaDevice:
 
     def take(self, purpose: str, n_bytes: int) -> None:
         """Account n_bytes to a purpose; raises DeviceMemoryError, with nothing taken, where the budget does not suffice."""
-        if self.budget_bytes is not None and self.taken_bytes + n_bytes > self.budget_bytes:
+        if self.budget_holds and self.budget_bytes is not None and self.taken_bytes + n_bytes > self.budget_bytes:
             raise DeviceMemoryError(self.name, purpose, n_bytes, self.budget_bytes - self.taken_bytes)
         self.taken[purpose] = self.taken.get(purpose, 0) + n_bytes
 

@@ -3,8 +3,8 @@
 `run_window` looks up the program of a window's shape (rows, logit rows, class of the context, whether rows are kept); where
 there is none the window pass is recorded.  Windows of up to eight rows are captured as graphs, wider ones are sent launch
 by launch.  What changes from window to window (tokens, slots, positions, segments) is sent in one copy.  Rows come from and
-go to other stages through pinned memory.  A window that is not kept holds a lane until it is committed.  While an observer
-watches points, a window is recorded with taps (`taps.py`) and run without a graph (`observed.py`).
+go to other stages through pinned memory.  A window that is not kept holds a lane until it is committed.  Prompt chunks lie in
+`chunk_buffers` where some are given, which may be others for each of them.  While an observer watches points, a window is recorded with taps (`taps.py`) and run without a graph (`observed.py`).
 Does not know: other stages, drafts.
 """
 
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.cuda.chunk_buffers import CardChunkBuffers, ChunkWorkspace
 from strata.cuda.device import CudaDevice
 from strata.cuda.graphs import GraphTable
+from strata.cuda.host_rows import HostRows
 from strata.cuda.launch import BUILDING, Launch, send
 from strata.cuda.meeting import Meetings
 from strata.cuda.ngrams import launch_keep
@@ -42,13 +44,14 @@ MOST_WIDE = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """The launches of a window shape, where its results lie, and what is seen on the way."""
+    """The launches of a window shape, where its results lie, what is seen on the way, and the workspace of all that."""
 
     launches: tuple[Launch, ...]
     residual: object
     logits: object
     generation: int
     taps: tuple[Tap, ...] = ()
+    work: Workspace | None = None
 
 
 class CudaExecutor:
@@ -72,11 +75,14 @@ class CudaExecutor:
         self._tables = f"tables of {placed.name}"
         self.table = device.upload(self._tables, rotary_table(config.rope_base, config.rope_dims, context).reshape(-1))
         self.work = Workspace(device, f"buffers of {placed.name}")
+        self.chunk_buffers: CardChunkBuffers | None = None
+        self._chunk_work: ChunkWorkspace | None = None
         self.graphs = GraphTable(device)
         self._programs: dict[tuple, Program] = {}
         self._lanes: dict[tuple, list[Lane]] = {}
         self._pending: dict[Window, Lane] = {}
         self._pinned: dict[str, np.ndarray] = {}
+        self._outgoing = HostRows(device)
         self._n_lanes = 0
         self._wide: list[Lane] = []
         self._unsent: Program | None = None
@@ -198,25 +204,39 @@ class CudaExecutor:
 
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
         program = self._programs.get(key)
-        if program is not None and program.generation == self.work.generation:
+        if program is not None and program.work is self.work_for(key[1]) and program.generation == program.work.generation:
             return program
         program = self._record(key, lane, is_first, blocks, NO_TAPS)
-        self._forget(lambda other: self._programs[other].generation != program.generation)
+        self._forget(lambda other: self._is_stale(self._programs[other]))
         self._unsent = self._programs[key] = program
         return program
 
+    def work_for(self, n_rows: int) -> Workspace:
+        """Return the workspace of windows of n_rows: the stage's own, of a prompt chunk the one over the buffers that are given."""
+        buffers = self.chunk_buffers
+        if buffers is None or n_rows <= PLACES:
+            return self.work
+        if self._chunk_work is None or self._chunk_work.region.key != buffers.key:
+            self._chunk_work = ChunkWorkspace(self.work, buffers)
+        return self._chunk_work
+
+    def _is_stale(self, program: Program) -> bool:
+        """Whether a program's buffers moved, or are those of chunk buffers before the present ones."""
+        return program.generation != program.work.generation or program.work not in (self.work, self._chunk_work)
+
     def _record(self, key: tuple, lane: Lane, is_first: bool, blocks, taps: NoTaps) -> Program:
         """Record a window's launches, and the taps that `taps` wants."""
-        _, _, _, n_logits, keep, most_cells, _ = key
+        _, n_rows, _, n_logits, keep, most_cells, _ = key
+        work = self.work_for(n_rows)
         with BUILDING:
             while True:
-                before = self.work.generation
+                before = work.generation
                 recorder = Recorder(self, lane, n_logits, keep, most_cells, taps)
                 blocks(recorder, None if is_first else recorder.residual)
                 recorder.flush()
-                if self.work.generation == before:
+                if work.generation == before:
                     break
-        return Program(tuple(recorder.launches), recorder.residual, recorder.logits, before, taps.taken)
+        return Program(tuple(recorder.launches), recorder.residual, recorder.logits, before, taps.taken, work)
 
     def _forget(self, is_stale) -> None:
         """Drop programs and their graphs by key: what they hold is freed."""
@@ -271,10 +291,10 @@ class CudaExecutor:
         if not n:
             self.device.synchronise()
             return np.empty(shape, np.float32)
-        staged = self._staging("outgoing", n)
-        source[:n].copy_to_host(staged, stream=self.device.stream)
+        fetched = self._outgoing.take(n)
+        source[:n].copy_to_host(fetched, stream=self.device.stream)
         self.device.synchronise()
-        return staged.reshape(shape).copy()
+        return fetched.reshape(shape)
 
     def commit(self, window: Window, kept: np.ndarray) -> None:
         """Keep the first kept[s] rows of each segment of a window that was run without `keep`."""
@@ -351,7 +371,7 @@ class CudaExecutor:
             self.device.attach()
             self.graphs.clear()
             self._programs.clear()
-            self._unsent = self.last_residual = self.meetings = None
+            self._unsent = self.last_residual = self.meetings = self.chunk_buffers = self._chunk_work = None
             wide = {lane.number: lane for lane in self._wide}
             for lane in wide.values():
                 self.device.give_back(self._lane_purpose(lane.n_rows, lane.number))
@@ -359,6 +379,7 @@ class CudaExecutor:
             self._lanes.clear()
             self._pending.clear()
             self._pinned.clear()
+            self._outgoing.close()
             self.work.close()
             self.sessions = self.table = None
             for purpose in (self._purpose, self._tables):

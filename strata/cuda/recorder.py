@@ -52,7 +52,7 @@ class Recorder:
 
     def __init__(self, executor, lane: Lane, n_logits: int, keep: bool, most_cells: int, taps: NoTaps = NO_TAPS) -> None:
         self.device, self.config, self.placed, self.sessions = executor.device, executor.config, executor.placed, executor.sessions
-        self.kv, self.table, self.work = executor.kv, executor.table, executor.work
+        self.kv, self.table, self.work = executor.kv, executor.table, executor.work_for(lane.n_rows)
         self.lane, self.tables, self.n, self.keep = lane, lane.tables, lane.n_rows, keep
         self.n_logits, self.most_cells = n_logits, most_cells
         self.launches: list[Launch] = []

@@ -28,6 +28,10 @@ class ChunkLayout:
         """Return the bytes of buffers for a chunk of rows."""
         return rows * self.row_bytes
 
+    def buffers(self, rows: int, memory: np.ndarray) -> "ChunkBuffers":
+        """Lay the buffers for chunks of up to `rows` rows over memory uint8 [bytes(rows) or more]."""
+        return ChunkBuffers(self, rows, memory)
+
 
 class ChunkBuffers:
     """Buffers for chunks of up to `rows` rows in memory uint8 [layout.bytes(rows) or more]."""

@@ -62,6 +62,10 @@ class ExpertMemory:
         for place, expert in enumerate(experts):
             self._copy(layer, int(expert), self.ring, place)
 
+    def lendable(self, first_slot: int) -> np.ndarray:
+        """Return the memory of the cache from a slot on, uint8."""
+        return self.cache[first_slot * self.slot_bytes :]
+
     def cached(self, layer: int) -> tuple[Matrix, Matrix, Matrix]:
         """Return a layer's gate, up and down over the cache's slots."""
         return self._cached[layer]

@@ -107,7 +107,7 @@ class Matrix:
         self.type_id = by_name(tensor.type_name).type_id
         self.raw, self.row_bytes = tensor.raw, tensor.row_bytes
         self.expert_bytes = self.row_bytes * self.n_out
-        self._place = self.raw, self.expert_bytes, self.row_bytes, self.n_in // GROUP
+        self.place = self.raw, self.expert_bytes, self.row_bytes, self.n_in // GROUP
 
     def over(self, raw: np.ndarray, expert_bytes: int) -> "Matrix":
         """Return this bank where copies of its experts lie: number e from byte e * expert_bytes of raw uint8 on."""
@@ -115,7 +115,7 @@ class Matrix:
             raise _float_bank(self)
         twin, read_only = copy(self), raw.view()
         read_only.flags.writeable = False  # as the file's mapping is: one compiled kernel for both
-        twin.raw, twin._place = read_only, (read_only, expert_bytes, *self._place[2:])
+        twin.raw, twin.place = read_only, (read_only, expert_bytes, *self.place[2:])
         return twin
 
     def blob(self, expert: int) -> np.ndarray:
@@ -132,9 +132,9 @@ class Matrix:
         if out is None:
             out = np.empty((chosen.n_entries, self.n_out), np.float32)
         if coded:
-            self._coded_product(control, *self._place, chosen.experts, chosen.starts, chosen.rows, *x.for_products, out)
+            self._coded_product(control, *self.place, chosen.experts, chosen.starts, chosen.rows, *x.for_products, out)
         else:
-            wide_product(self.type_id)(control, *self._place, chosen.experts, chosen.starts, chosen.rows, x.values, out)
+            wide_product(self.type_id)(control, *self.place, chosen.experts, chosen.starts, chosen.rows, x.values, out)
         return out
 
     def _float_times(self, x: np.ndarray, control: np.ndarray, entries: Entries | None) -> np.ndarray:

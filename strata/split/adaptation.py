@@ -156,7 +156,7 @@ class Adaptation:
         for move, blobs in zip(moves, saved, strict=True):
             move.tier.residency.settle(move.layer, move.comes, move.slot)
             if blobs is not None:
-                move.tier.arena.exchange(move.layer, move.comes, move.goes, blobs)
+                move.tier.exchange(move.layer, move.comes, move.goes, blobs)
         self.counters["adapt_swaps"] += len(moves)
 
 

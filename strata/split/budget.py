@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from strata.errors import DeviceMemoryError
 from strata.host.expert_memory import CACHE, RING
 from strata.model.model import Model
+from strata.split.card_opening import free_bytes
 from strata.split.opening import close_stages, open_stages
-from strata.split.tier_opening import by_device, require_host, tier_device
+from strata.split.tier_opening import by_device, tier_device
 from strata.split.tier_sizes import BUFFERS, size_tiers
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceBytes:
-    """One device: its budget (None: no limit) and (purpose, bytes) in the order of placing; rows of a prompt chunk that a tier has room for (0: no tier)."""
+    """One device: its budget (None: no limit; of a card what it takes and what is free) and (purpose, bytes) in the order of placing; rows of a prompt chunk that a tier has room for (0: no tier)."""
 
     name: str
     budget_bytes: int | None
@@ -36,10 +37,11 @@ def device_bytes(model: Model, resolved) -> tuple[DeviceBytes, ...]:
         found = []
         for device, own in by_device(stages):
             budget = resolved.devices[own[0].plan.device].budget_bytes
+            if device.kind != "host" and budget is None:
+                budget = device.taken_bytes + free_bytes(device)
             taken = tuple(device.taken.items())
             found.append(DeviceBytes(device.name, budget, taken))
         if resolved.tier.cache is not None:
-            require_host("expert_cache", stages)
             found = _with_tiers(model, resolved, by_device(stages), found)
         return tuple(found)
     finally:
@@ -51,7 +53,8 @@ def _with_tiers(model: Model, resolved, on_devices, placed: list[DeviceBytes]) -
     rooms = []
     for (device, own), taken in zip(on_devices, placed, strict=True):
         free = None if taken.budget_bytes is None else taken.budget_bytes - taken.total
-        rooms.append(replace(tier_device(model, device, own), free_bytes=free, budget_bytes=taken.budget_bytes))
+        room = replace(tier_device(model, device, own), free_bytes=free)
+        rooms.append(replace(room, budget_bytes=taken.budget_bytes) if device.kind == "host" else room)
     sizes = size_tiers(resolved, model.config, rooms)
     return [
         replace(taken, chunk_rows=sizes.chunk_rows, purposes=(

@@ -3,6 +3,7 @@
     host            the CPU, no budget
     host:SIZE       the CPU with a budget like a card's memory: bytes, or with k, m, g (powers of 1024)
     cuda:N          the card with the driver's number N
+    cuda:N:SIZE     the same with a budget for what is placed when an engine opens; what windows take besides is not in it
     auto            cuda:0 where there is a card that can be used, else host
 
 Several are separated by commas; host and cards may be mixed.  Does not know: stages.
@@ -37,11 +38,11 @@ def _parse(part: str) -> DeviceName:
         part = _automatic()
     if part == "host":
         return DeviceName(part, "host", None)
-    if card := re.fullmatch(r"cuda:(\d+)", part):
-        return DeviceName(part, "cuda", None, int(card[1]))
+    if card := re.fullmatch(r"cuda:(\d+)(?::(\d+)([kmg]?))?", part):
+        return DeviceName(part, "cuda", None if card[2] is None else int(card[2]) * UNITS[card[3]], int(card[1]))
     match = re.fullmatch(r"host:(\d+)([kmg]?)", part)
     if match is None:
-        raise UsageError(f"devices={part}", "there is no such device", "use host, host:256m for the CPU with a budget, cuda:0 or auto")
+        raise UsageError(f"devices={part}", "there is no such device", "use host, host:256m for the CPU with a budget, cuda:0, cuda:0:20g or auto")
     return DeviceName(part, "host", int(match[1]) * UNITS[match[2]])
 
 

@@ -16,7 +16,7 @@ from strata.rows import Window
 from strata.split.adaptation import Adaptation
 from strata.split.lending import Lending
 from strata.split.stages import Stage
-from strata.split.tier_opening import open_tiers, require_host
+from strata.split.tier_opening import by_device, open_tiers
 from strata.split.tiers import DeviceTier
 
 SERVED = ("vram", "pcie", "cpu")
@@ -33,24 +33,30 @@ class EngineTiers:
         self.chunk_rows, self.notes = resolved.chunk_rows, ()
         self._is_serial = not resolved.pipelined
         self.counts = None
+        self._require_profile(stages)
         if self._settings.cache is not None:
             opened = open_tiers(model, resolved, stages)
             self.devices, self.lending = opened.tiers, Lending(opened.loans)
             self.chunk_rows, self.notes = opened.chunk_rows, opened.notes
         if self.devices or self._settings.profile_save:
-            require_host("expert_profile_save", stages)
-            self._require_folder()
             self.counts = new_counts(self._config.n_layers, self._config.n_experts)
             for stage in stages:
                 stage.executor.routed = self.counts
+        for device, _ in by_device(stages):
+            if device.kind != "host":
+                device.budget_holds = False  # kernels, graphs and the buffers of decode windows come on top of what was placed
         if self._settings.adapts and not all(tier.holds_all for tier in self.devices):
             self.adaptation = Adaptation(self.devices, self.counts, self._settings)
 
-    def _require_folder(self) -> None:
-        """Refuse a profile that could not be written at the end, before anything runs."""
+    def _require_profile(self, stages: Sequence[Stage]) -> None:
+        """Refuse a profile that could not be made, or not be written at the end, before anything is opened."""
         path = self._settings.profile_save
         if path and not Path(path).absolute().parent.is_dir():
             raise UsageError(f"expert_profile_save={path}", "its folder is not there", "name a file in a folder that exists")
+        for stage in stages:
+            device = stage.executor.device
+            if path and self._settings.cache is None and device.kind != "host":
+                raise UsageError(f"expert_profile_save={path} with a stage on {device.name}", "a card counts what is routed where it has an expert tier", "add --expert-cache auto")
 
     def begin_run(self) -> None:
         """Start counting anew."""
@@ -114,6 +120,8 @@ class EngineTiers:
             self.adaptation = None
         if self.lending is not None:
             self.lending.close()
+        for tier in self.devices:
+            tier.close()
         for tier in self.devices[:1]:
             tier.arena.close()  # one arena serves all devices
         if self.counts is not None and self._settings.profile_save:

@@ -10,23 +10,36 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-
-import numpy as np
+from typing import Any, Protocol
 
 from strata.experts.loans import is_chunk, loan_rows, slots_to_lend
-from strata.host.chunk_buffers import ChunkBuffers, ChunkLayout
 from strata.rows import Window
 from strata.split.tiers import DeviceTier
+
+
+class Buffers(Protocol):
+    """Buffers for chunks of up to `rows` rows, as executors of a device take them."""
+
+    rows: int
+
+
+class Layout(Protocol):
+    """Which buffers a device's chunks have: `strata.host.chunk_buffers`, `strata.cuda.chunk_buffers`."""
+
+    row_bytes: int
+
+    def bytes(self, rows: int) -> int: ...
+    def buffers(self, rows: int, memory: Any) -> Buffers: ...
 
 
 class DeviceLoan:
     """One device's prompt buffers, for chunks of up to `chunk_rows`; `own` memory uint8, None: borrowed from the tier's cache."""
 
-    def __init__(self, tier: DeviceTier, executors: Sequence, layout: ChunkLayout, chunk_rows: int, own: np.ndarray | None) -> None:
+    def __init__(self, tier: DeviceTier, executors: Sequence, layout: Layout, chunk_rows: int, own: Any) -> None:
         self.tier, self.layout, self.chunk_rows = tier, layout, chunk_rows
         self._executors = tuple(executors)
-        self._own = None if own is None else ChunkBuffers(layout, chunk_rows, own)
-        self._lent: ChunkBuffers | None = None
+        self._own = None if own is None else layout.buffers(chunk_rows, own)
+        self._lent: Buffers | None = None
         self.counters: Counter = Counter()
 
     @property
@@ -39,7 +52,8 @@ class DeviceLoan:
         return self._lent is not None
 
     def prepare(self, window: Window) -> None:
-        """Give a chunk its buffers; fill in what was lent before any other window."""
+        """Give a chunk its buffers; fill in what was lent before any other window.  The tier takes note of the window."""
+        self.tier.prepare(window)
         if is_chunk(window.is_prompt, window.n_rows):
             buffers = self._own or self._borrowed(window.n_rows)
             self.counters["buffered_chunks"] += 1
@@ -60,13 +74,13 @@ class DeviceLoan:
         self.counters["refilled_experts"] += self.tier.take_back()
         self.counters["refill_us"] += int(1e6 * (time.perf_counter() - started))
 
-    def _borrowed(self, n_rows: int) -> ChunkBuffers:
+    def _borrowed(self, n_rows: int) -> Buffers:
         if self._lent is None or self._lent.rows < n_rows:
             rows = loan_rows(n_rows, self.chunk_rows)
             memory, n_new = self.tier.lend(slots_to_lend(self.layout.bytes(rows), self.tier.memory.slot_bytes))
             self.counters["loans"] += self._lent is None
             self.counters["lent_slots"] += n_new
-            self._lent = ChunkBuffers(self.layout, rows, memory)
+            self._lent = self.layout.buffers(rows, memory)
         return self._lent
 
 

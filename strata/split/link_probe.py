@@ -2,7 +2,7 @@
 
 Three blobs' worth of work is timed: copying into the staging ring, and computing in the pool.  Over the link an expert takes
 a copy and a computation, in the pool a computation; both ways work side by side, so the share that ends together is
-pool / (pool + link + device).  The figure changes speed only, in mode `device` also which bits are computed.
+pool / (pool + link + device).  A host device computes as fast as its pool; what a card computes costs next to nothing.  The figure changes speed only, in mode `device` also which bits are computed.
 Does not know: dispatch.
 """
 
@@ -33,6 +33,19 @@ def probe_share(control: np.ndarray, memory: ExpertMemory, layers: Mapping[int, 
 
     link, pool = _best(lambda: memory.stage(layer, experts)), _best(compute)
     return pool / (2 * pool + link)
+
+
+def probe_card_share(tier) -> float:
+    """Return the share of a card's own link, 0 to 1, by experts that it can fetch: one at least; the ring's first places are overwritten."""
+    layer = int(np.argmax((tier.sources[:, :, 0] != 0).any(axis=1)))
+    experts = np.flatnonzero(tier.sources[layer, :, 0])[: min(PROBES, tier.memory.n_places)].astype(np.int32)
+    gate, down = tier.layers[layer].gate, tier.layers[layer].down
+    starts, rows = np.arange(len(experts) + 1, dtype=np.int32), np.zeros(len(experts), np.int32)
+    values, out = np.ones((1, gate.n_in), np.float32), np.empty((len(experts), down.n_out), np.float32)
+    link = _best(lambda: tier.memory.stage(layer, experts))
+    pool = _best(lambda: tier.jobs.compute(layer, experts, starts, rows, values, out, False))
+    tier.begin_run()
+    return pool / (pool + link)
 
 
 def _best(work: Callable[[], None]) -> float:

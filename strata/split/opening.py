@@ -59,7 +59,7 @@ def _open_card_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
     if resolved.selection != "fill":
         raise UsageError(f"selection={resolved.selection} on {device.name}", "cards select cells by the rule fill only", "use host devices for other rules")
     device.attach()
-    placed = on_card.place_stage(device, model.weights, model.config, plan.first, plan.last)
+    placed = on_card.place_stage(device, model.weights, model.config, plan.first, plan.last, routed=resolved.tier.cache is None)
     executor = CudaExecutor(device, model.config, placed, resolved.mode, resolved.kv, resolved.n_slots, resolved.context)
     drafts = _open_card_drafts(model, resolved, executor) if resolved.drafts.has_layer and placed.output is not None else None
     return Stage(plan, executor, resolved.n_slots, drafts)

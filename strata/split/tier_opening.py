@@ -1,7 +1,8 @@
 """Opening the expert tiers of an engine's devices: budgets, prompt buffers, profile, PCIe share.
 
 The caches are opened when all stages have taken what they need (`strata.split.tier_sizes`).  The cache starts with
-the profile's hottest experts of the device's layers.  All devices read experts from one arena.  Does not know: requests.
+the profile's hottest experts of the device's layers.  All devices read experts from one arena; what cards need besides is in
+`card_opening.py`.  Does not know: requests.
 """
 
 import logging
@@ -11,17 +12,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.cpu_pool.arena import PARTS, ArenaSettings, Banks, open_arena
-from strata.errors import DeviceMemoryError, UsageError
+from strata.errors import DeviceMemoryError
 from strata.experts.dispatch import share_of
 from strata.experts.filling import MIB, first_pairs
 from strata.experts.loans import slots_to_lend
 from strata.experts.residency import Residency
 from strata.host.chunk_buffers import ChunkLayout
 from strata.host.expert_memory import ExpertMemory, slot_bytes
-from strata.host.placed import PlacedMoe
+from strata.host.placed import PlacedMoe, place_moe
 from strata.model.model import Model
 from strata.model.profile_file import find_profile, read_profile
-from strata.split.lending import DeviceLoan
+from strata.split.card_opening import card_layout, free_bytes, open_card_tier, share_copies, total_bytes
+from strata.split.host_tier import HostTier
+from strata.split.lending import DeviceLoan, Layout
 from strata.split.link_probe import probe_share
 from strata.split.stages import Stage
 from strata.split.tier_sizes import BUFFERS, TierDevice, TierSize, size_tiers
@@ -43,40 +46,47 @@ class OpenedTiers:
 
 def open_tiers(model: Model, resolved, stages: Sequence[Stage]) -> OpenedTiers:
     """Open a tier on every device of the stages and hand it to their executors; raises DeviceMemoryError, UsageError, ModelFileError."""
-    require_host("expert_cache", stages)
     pairs = profile_pairs(model, resolved.tier.profile)
-    banks = banks_of(layers_of(stages))
+    banks = banks_of(layers_of(model, stages))
     in_file = open_arena(banks, ArenaSettings())
     on_devices = by_device(stages)
     sizes = size_tiers(resolved, model.config, [tier_device(model, device, own) for device, own in on_devices])
-    tiers, loans = [], []
-    for (device, own), size in zip(on_devices, sizes.devices, strict=True):
-        tier = _open_tier(model, resolved, device, layers_of(own), size, in_file)
-        tier.fill(first_pairs(pairs, tier.layers, tier.residency.n_slots))
+    tiers: list[DeviceTier] = []
+    try:
+        loans = []
+        for (device, own), size in zip(on_devices, sizes.devices, strict=True):
+            tiers.append(_open_tier(model, resolved, device, layers_of(model, own), size, in_file))
+            tiers[-1].fill(first_pairs(pairs, tiers[-1].layers, size.n_slots))
+            for stage in own:
+                stage.executor.tier = tiers[-1]
+            loans.append(_open_loan(model, device, own, tiers[-1], size, sizes.chunk_rows))
+        _bring_into_ram(resolved.tier, banks, pairs, tiers)
+        share_copies(tiers, [device for device, _ in on_devices], resolved.tier.pcie_frac)
+    except BaseException:
+        for tier in tiers:
+            tier.close()
+        raise
+    for tier in tiers:
         _say(tier, resolved)
-        for stage in own:
-            stage.executor.tier = tier
-        tiers.append(tier)
-        loans.append(_open_loan(model, device, own, tier, size, sizes.chunk_rows))
-    _bring_into_ram(resolved.tier, banks, pairs, tiers)
     return OpenedTiers(tuple(tiers), tuple(loans), sizes.chunk_rows, sizes.notes)
 
 
 def tier_device(model: Model, device, stages: Sequence[Stage]) -> TierDevice:
     """Return what sizes a device's tier, once its stages have taken what they need."""
-    free = None if device.budget_bytes is None else device.budget_bytes - device.taken_bytes
-    return TierDevice(device.name, layers_of(stages), free, device.budget_bytes, device.kind != "host", layout_of(model, stages))
+    return TierDevice(device.name, layers_of(model, stages), free_bytes(device), total_bytes(device), device.kind != "host", layout_of(model, stages))
 
 
-def layout_of(model: Model, stages: Sequence[Stage]) -> ChunkLayout:
+def layout_of(model: Model, stages: Sequence[Stage]) -> Layout:
     """Return the buffers of a prompt chunk on the device of these stages."""
+    executor = stages[0].executor
+    if executor.replays:
+        return card_layout(model.config, executor.context)
     return ChunkLayout(model.config, any(stage.executor.placed.embedding is not None for stage in stages))
 
 
 def _open_loan(model: Model, device, stages: Sequence[Stage], tier: DeviceTier, size: TierSize, chunk_rows: int) -> DeviceLoan:
     """Return a device's prompt buffers, its own taken from the budget, and let its stages ask for them."""
-    device.take(BUFFERS, size.own_bytes)
-    layout, own = layout_of(model, stages), np.empty(size.own_bytes, np.uint8) if size.own_bytes else None
+    layout, own = layout_of(model, stages), _own_buffers(device, size.own_bytes, stages[0].executor.replays)
     loan = DeviceLoan(tier, [stage.executor for stage in stages], layout, chunk_rows, own)
     for stage in stages:
         stage.prepare = loan.prepare
@@ -89,12 +99,13 @@ def _open_loan(model: Model, device, stages: Sequence[Stage], tier: DeviceTier, 
     return loan
 
 
-def require_host(setting: str, stages: Sequence[Stage]) -> None:
-    """Raise UsageError where a stage lies on a card: what a setting asks for is done on host devices only."""
-    for stage in stages:
-        if stage.executor.device.kind != "host":
-            name, flag = stage.executor.device.name, setting.replace("_", "-")
-            raise UsageError(f"{setting} with a stage on {name}", "the expert tier runs on host devices only", f"leave --{flag} out")
+def _own_buffers(device, n_bytes: int, is_on_card: bool):
+    """Return memory uint8 of a device for its own prompt buffers; None where it has none."""
+    if is_on_card and n_bytes:
+        device.attach()
+        return device.empty(BUFFERS, n_bytes, np.uint8)
+    device.take(BUFFERS, n_bytes)
+    return np.empty(n_bytes, np.uint8) if n_bytes else None
 
 
 def banks_of(layers: Mapping[int, PlacedMoe]) -> Banks:
@@ -124,9 +135,15 @@ def by_device(stages: Sequence[Stage]) -> list[tuple[object, list[Stage]]]:
     return list(found.values())
 
 
-def layers_of(stages: Sequence[Stage]) -> dict[int, PlacedMoe]:
-    """Return the experts of the stages' layers."""
-    return {layer.index: layer.moe for stage in stages for layer in stage.executor.placed.layers}
+def layers_of(model: Model, stages: Sequence[Stage]) -> dict[int, PlacedMoe]:
+    """Return the experts of the stages' layers where the file's mapping has them, on whatever device the stages lie."""
+    found = {}
+    for stage in stages:
+        if stage.executor.device.kind == "host":
+            found |= {layer.index: layer.moe for layer in stage.executor.placed.layers}
+        else:
+            found |= {layer: place_moe(model.weights.layers[layer].moe) for layer in range(stage.plan.first, stage.plan.last)}
+    return found
 
 
 def profile_pairs(model: Model, name: str) -> np.ndarray:
@@ -141,14 +158,15 @@ def profile_pairs(model: Model, name: str) -> np.ndarray:
 def _open_tier(model: Model, resolved, device, layers: Mapping[int, PlacedMoe], size: TierSize, arena) -> DeviceTier:
     config, n_slots, n_places = model.config, size.n_slots, size.n_places
     if n_slots == 0:
-        free = 0 if device.budget_bytes is None else device.budget_bytes - device.taken_bytes
-        raise DeviceMemoryError(device.name, "one slot of the expert cache beside its reserve", slot_bytes(layers), max(0, free))
-    memory = ExpertMemory(device, layers, n_slots, n_places, arena.expert)
+        raise DeviceMemoryError(device.name, "one slot of the expert cache beside its reserve", slot_bytes(layers), max(0, free_bytes(device) or 0))
     residency = Residency(config.n_layers, config.n_experts, n_slots)
+    if device.kind != "host":
+        return open_card_tier(device, layers, residency, size, arena, resolved.threads)
+    memory = ExpertMemory(device, layers, n_slots, n_places, arena.expert)
     share = resolved.tier.pcie_frac
     if share is None:
         share = probe_share(device.team.control, memory, layers) if n_slots < len(layers) * config.n_experts else 0.0
-    return DeviceTier(device.name, layers, residency, memory, arena, share_of(share), device.team)
+    return HostTier(device.name, layers, residency, memory, arena, share_of(share), device.team)
 
 
 def _say(tier: DeviceTier, resolved) -> None:

@@ -1,7 +1,8 @@
 """How large the tiers of an engine's devices are: cache slots, staging ring, prompt buffers, and the rows of a prompt chunk.
 
 `auto` caches take what is free beside ring, reserve and the buffers that a device must own.  A number of slots stands, unless
-buffers that must be owned leave less room; that is capped, and said.  Does not know: how anything is opened.
+buffers that must be owned leave less room; that is capped, and said.  Cards have a ring only where copies in RAM can be page-locked.
+Does not know: how anything is opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,14 @@ from strata.errors import DeviceMemoryError
 from strata.experts.dispatch import RING_BLOBS, SPLIT_RING_BLOBS
 from strata.experts.filling import CARD_RESERVE_MIB, MIB, slots_for
 from strata.experts.loans import Room, chunk_of, must_own
-from strata.host.chunk_buffers import ChunkLayout
 from strata.host.expert_memory import slot_bytes
 from strata.host.placed import PlacedMoe
 from strata.model.config import ModelConfig
+from strata.split.lending import Layout
 
 BUFFERS = "prompt buffers"
+CARD_PAGE = 2 * MIB
+"""A card gives memory by whole pages of this size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +31,7 @@ class TierDevice:
     free_bytes: int | None
     budget_bytes: int | None
     is_card: bool
-    layout: ChunkLayout
+    layout: Layout
 
     @property
     def slot_bytes(self) -> int:
@@ -81,11 +84,13 @@ def reserve_bytes(tier, is_card: bool, number: int) -> int:
 def _size(resolved, config: ModelConfig, device: TierDevice, number: int, n_devices: int, own_bytes: int) -> TierSize:
     n_pairs, size = len(device.layers) * config.n_experts, device.slot_bytes
     ring = RING_BLOBS if n_devices == 1 else SPLIT_RING_BLOBS
-    n_places = 0 if resolved.tier.pcie_frac == 0 else min(ring, config.n_experts)
+    has_ring = resolved.tier.pcie_frac != 0 and not (device.is_card and resolved.tier.ram == "mapped")
+    n_places = min(ring, config.n_experts) if has_ring else 0
     asked = min(resolved.tier.cache or n_pairs, n_pairs)
     kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
     is_given = resolved.tier.cache and not own_bytes
-    fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes, size, asked)
+    rounding = device.is_card * CARD_PAGE * (1 + (own_bytes > 0))
+    fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes + rounding, size, asked)
     if fitting == 0 and own_bytes:
         raise DeviceMemoryError(device.name, f"{BUFFERS} beside one slot of the expert cache", own_bytes + size, max(0, device.free_bytes or 0))
     return TierSize(fitting, n_places, own_bytes)
@@ -99,8 +104,10 @@ def _capped(resolved, config: ModelConfig, device: TierDevice, size: TierSize) -
 
 
 def _room(resolved, device: TierDevice, size: TierSize, number: int) -> Room:
-    left = None
+    left, taken = None, (size.n_slots + size.n_places) * device.slot_bytes
+    if device.is_card:
+        taken = -(-taken // CARD_PAGE) * CARD_PAGE
     if device.free_bytes is not None:
-        kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
-        left = max(0, device.free_bytes - kept - (size.n_slots + size.n_places) * device.slot_bytes)
+        kept = 0 if resolved.tier.cache and not device.is_card else reserve_bytes(resolved.tier, device.is_card, number)
+        left = max(0, device.free_bytes - kept - taken)
     return Room(left, max(1, size.n_slots) * device.slot_bytes, device.layout.row_bytes)

@@ -25,6 +25,11 @@ def test_without_a_card_it_says_why_in_one_line():
     (("--seed", "-1"), "seed=-1"),
     (("--position", "-1"), "position=-1"),
     (("--context", "2000"), "context=2000: the windows need 3001 positions"),
+    (("--resident", "0"), "resident=0.0: it is no share of the experts"),
+    (("--resident", "1"), "resident=1.0: it is no share of the experts"),
+    (("--resident", "0.3", "--pcie-frac", "2"), "pcie_frac=2.0"),
+    (("--resident", "0.3", "--profile"), "launches are timed with all experts resident"),
+    (("--resident", "0.3", "--rows", "none"), "nothing would be measured"),
 ])  # fmt: skip
 def test_flags_that_make_no_sense_are_refused(flags, what):
     assert what in refusal("bench", "gpu", *flags)

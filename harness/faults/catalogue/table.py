@@ -6,16 +6,16 @@ A new kind is a file with `faults()` and a place in `ROOMS`.  Does not know: how
 import random
 from collections.abc import Iterable, Sequence
 
-from harness.faults.catalogue import accept, arithmetic, drafts, draws, features, loans, observation, order, pool, requests, rows, scales, slots, stages, tiers
+from harness.faults.catalogue import accept, arithmetic, card_tiers, drafts, draws, features, loans, observation, order, pool, requests, rows, scales, slots, stages, tiers
 from harness.faults.fault import CONTROL, Fault
 from strata.errors import UsageError
 
 ROOMS = (rows, scales, order, accept, drafts, features, stages, slots, tiers, loans, pool, requests, draws, observation, arithmetic)
 
 
-def catalogue() -> dict[str, Fault]:
-    """Return every fault by name."""
-    return {fault.name: fault for room in ROOMS for fault in room.faults()}
+def catalogue(is_card: bool = False) -> dict[str, Fault]:
+    """Return every fault by name; those that only a card has among them where they are to be planted on one."""
+    return {fault.name: fault for room in (*ROOMS, *((card_tiers,) if is_card else ())) for fault in room.faults()}
 
 
 def kinds(faults: Iterable[Fault]) -> tuple[str, ...]:
@@ -23,9 +23,9 @@ def kinds(faults: Iterable[Fault]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fault.kind for fault in faults))
 
 
-def chosen(names: Sequence[str], of_kinds: Sequence[str]) -> list[Fault]:
+def chosen(names: Sequence[str], of_kinds: Sequence[str], is_card: bool = False) -> list[Fault]:
     """Return the faults of some names (the control too) and kinds, all without any; raises UsageError for an unknown one."""
-    found = catalogue()
+    found = catalogue(is_card)
     known = {**found, CONTROL.name: CONTROL}
     for name in names:
         if name not in known:

@@ -3,8 +3,11 @@
 Does not know: launches of the model, timing.
 """
 
+import math
+
 import numpy as np
 
+from strata.bench.gpu.floors import banks_of
 from strata.bench.gpu.patterns import pattern_of
 from strata.bench.gpu.specs import Spec, Writer, specs_in
 from strata.cuda.device import CudaDevice
@@ -59,9 +62,9 @@ def placer_of(generator: Generator):
     return SyntheticPlacer
 
 
-def stage_of(device: CudaDevice, config: ModelConfig, weights: Weights, seed: int) -> CardStage:
-    """Generate all weights on a card; `require_room` has been asked before."""
-    stage = place_stage(device, weights, config, 0, config.n_layers, placer_of(Generator(device, seed << 20)))
+def stage_of(device: CudaDevice, config: ModelConfig, weights: Weights, seed: int, routed: bool = True) -> CardStage:
+    """Generate all weights on a card, without `routed` all but the experts; `require_room` has been asked before."""
+    stage = place_stage(device, weights, config, 0, config.n_layers, placer_of(Generator(device, seed << 20)), routed=routed)
     device.synchronise()
     return stage
 
@@ -74,14 +77,15 @@ def session_bytes(config: ModelConfig, n_slots: int, context: int) -> int:
     return n_slots * (recurrent + cells)
 
 
-def require_room(device: CudaDevice, config: ModelConfig, weights: Weights, n_slots: int, context: int) -> None:
-    """Raise DeviceError where a model does not fit, naming what is asked, what is free, and the number of layers that fits."""
-    asked = sum(spec.n_bytes for spec in specs_in(weights)) + session_bytes(config, n_slots, context) + SPARE_BYTES
+def require_room(device: CudaDevice, config: ModelConfig, weights: Weights, n_slots: int, context: int, resident: float = 1.0) -> None:
+    """Raise DeviceError where a model with a share of its experts does not fit, naming what is asked and free, and how many layers fit."""
+    absent = sum((1 - resident) * spec.n_bytes for layer in weights.layers for spec in banks_of(layer.moe))
+    asked = sum(spec.n_bytes for spec in specs_in(weights)) - absent + session_bytes(config, n_slots, context) + SPARE_BYTES
     free = device.memory().free_bytes
     if asked <= free:
         return
-    layer = max(sum(spec.n_bytes for spec in specs_in(part)) for part in weights.layers)
-    fitting = (config.n_layers - (asked - free + layer - 1) // layer) // config.qsa_interval * config.qsa_interval
+    layer = max(sum(spec.n_bytes for spec in specs_in(part)) for part in weights.layers) - absent / config.n_layers
+    fitting = (config.n_layers - math.ceil((asked - free) / layer)) // config.qsa_interval * config.qsa_interval
     remedy = f"use --layers {fitting}" if fitting > 0 else "use a card with more memory, or a smaller format of --experts"
     raise DeviceError(
         f"{config.n_layers} layers, with sessions and buffers, ask for {asked / 1e9:.1f} GB on {device.name}",

@@ -5,7 +5,7 @@ import pytest
 
 from strata.cpu_pool import arena as room
 from strata.cpu_pool.arena import PARTS, ArenaSettings, Banks, MappedArena, chosen_pairs, open_arena
-from strata.cpu_pool.page_locks import Locked, available_bytes, lock, read_ahead, unlock
+from strata.cpu_pool.page_locks import Locked, available_bytes, lock, on_own_pages, read_ahead, unlock
 from strata.errors import DeviceError, DeviceMemoryError, UsageError
 
 SIZES = {0: (64, 64, 96), 3: (128, 128, 32)}
@@ -87,15 +87,32 @@ def test_a_full_copy_that_does_not_fit_is_refused_with_the_figures(banks, monkey
     assert (caught.value.asked_bytes, caught.value.free_bytes) == (banks.total_bytes, 100)
 
 
-def test_a_copy_that_differs_from_its_source_is_an_error():
-    class Lying(np.ndarray):
-        def copy(self, order="C"):
-            wrong = np.array(self)
-            wrong[0] ^= 1
-            return wrong
+def test_a_copy_that_differs_from_its_source_is_an_error(monkeypatch):
+    class Failing(np.ndarray):
+        def __setitem__(self, at, values):
+            super().__setitem__(at, values ^ 1)
 
+    monkeypatch.setattr(room, "on_own_pages", lambda shape: np.empty(shape, np.uint8).view(Failing))
     with pytest.raises(DeviceError, match="differs from the file"):
-        room.copied(np.arange(8, dtype=np.uint8).view(Lying), "a test")
+        room.copied(np.arange(8, dtype=np.uint8), "a test")
+
+
+@pytest.mark.parametrize("size", [1, 4096, 10000])
+def test_copies_share_no_page(size):
+    arrays = [on_own_pages((size,)) for _ in range(3)]
+    starts = sorted(array.ctypes.data for array in arrays)
+    assert all(start % 4096 == 0 for start in starts)
+    assert all(later // 4096 > (start + size - 1) // 4096 for start, later in zip(starts, starts[1:], strict=False))
+
+
+def test_what_is_to_stay_in_ram_is_what_the_settings_say(banks):
+    assert open_arena(banks, ArenaSettings()).lockable() == {}
+    whole, part, chosen = (open_arena(banks, settings) for settings in (ArenaSettings("pinned"), ArenaSettings("pinned", pin_bytes=banks.total_bytes // 2), ArenaSettings("resident")))
+    for arena in (whole, part, chosen):
+        for (layer, name), copies in arena.lockable().items():
+            assert all(np.array_equal(copies[i], arena.bank("copies", layer, name)[i]) for i in range(len(copies)))
+    sizes = [sum(copies.size for copies in arena.lockable().values()) for arena in (whole, part, chosen)]
+    assert sizes[0] == sizes[2] == banks.total_bytes and 0 < sizes[1] <= banks.total_bytes // 2
 
 
 def test_an_unknown_mode_is_refused(banks):

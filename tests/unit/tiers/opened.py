@@ -12,8 +12,8 @@ from strata.cpu_pool.arena import COPIES, FILE, MappedArena
 from strata.experts.residency import Residency
 from strata.host.executor import HostExecutor
 from strata.host.expert_memory import ExpertMemory
+from strata.split.host_tier import HostTier
 from strata.split.tier_opening import banks_of
-from strata.split.tiers import DeviceTier
 from tests.unit.harness.scopes import shipped
 from tests.unit.host.engine_steps import new_executor
 
@@ -51,7 +51,7 @@ def tiered(mode: str, held: Iterable[tuple[int, int]], share: int = 0, arena_typ
     pairs = np.array(list(held), np.int32).reshape(-1, 2)
     arena = arena_type(banks_of(layers))
     memory = ExpertMemory(executor.device, layers, max(1, len(pairs)), config.n_experts, arena.expert)
-    tier = DeviceTier("host:0", layers, Residency(config.n_layers, config.n_experts, max(1, len(pairs))), memory, arena, share)
+    tier = HostTier("host:0", layers, Residency(config.n_layers, config.n_experts, max(1, len(pairs))), memory, arena, share)
     tier.fill(pairs)
     executor.tier = tier
     return executor

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +10,11 @@ import pytest
 from harness.locate.arm_words import parse_arm
 from strata.batch.settings import EngineSettings, resolve
 from strata.batch.tier_line import served_share, tier_line
-from strata.errors import DeviceMemoryError, ModelFileError, UsageError
+from strata.errors import DeviceMemoryError, ModelFileError, RequestError, UsageError
 from strata.host.chunk_buffers import ChunkLayout
 from strata.model.profile_file import read_profile, write_profile
 from strata.numerics.rounding import mode_in_force
 from strata.split.budget import check_budgets, device_bytes
-from strata.split.engine_tiers import EngineTiers
 from tests.unit.harness.scopes import shipped
 from tests.unit.tiers.opened import PROFILE, answered, open_engine, requests
 
@@ -94,13 +93,6 @@ def test_each_device_of_a_split_holds_its_own_layers():
 def test_the_share_is_given_or_probed():
     assert tiers_of(expert_cache=50, pcie_frac=0.55)[0][2] == 141
     assert 0 < tiers_of(expert_cache=50)[0][2] < 256
-
-
-@pytest.mark.parametrize(("settings", "named"), [({"expert_cache": 10}, "expert_cache"), ({"expert_profile_save": "own.json"}, "expert_profile_save")])
-def test_a_stage_on_a_card_is_refused_by_name(settings, named):
-    card = SimpleNamespace(executor=SimpleNamespace(device=SimpleNamespace(kind="cuda", name="cuda:0")))
-    with pytest.raises(UsageError, match=f"{named} with a stage on cuda:0"):
-        EngineTiers(shipped()[0], resolved(**settings), [card])
 
 
 # ---- notes and refusals
@@ -263,3 +255,30 @@ def test_the_line_tells_drafts_and_shares():
         "strata batch: 10 windows, 3.00 rows and 5.00 ms a window, 50.0 % of 10 proposals accepted; 3 rounds, 7 swaps, adapt wait 0.200 ms; "
         "host[0] reach 1.00 ms pool 0.50 ms; entries a window: vram 6.0 (60.0 %), pcie 3.0 (30.0 %), cpu 1.0 (10.0 %)"
     )
+
+
+# ---- a request's own share
+
+
+def shares_of(engine, wanted) -> set[int]:
+    """The shares in force in decoded windows of requests together."""
+    tier, seen = engine.tiers.devices[0], set()
+    plan = tier.plan
+    tier.plan = lambda layer, ids, is_prompt: (seen.add(tier.share), plan(layer, ids, is_prompt))[1]
+    engine.generate([replace(request, pcie_frac=share) for request, share in zip(requests(max_new=4), wanted, strict=True)])
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("wanted", "batch", "shares"),
+    [((0.25, 0.25, 0.25), 3, {64}), ((0.25, 1.0, 0.0), 1, {64, 256, 0}), ((None, None, None), 3, {128}), ((0.25, None, None), 1, {64, 128}), ((0.25, 1.0, 0.25), 3, {64, 256, 128})],
+    ids=str,
+)
+def test_a_request_may_have_a_share_of_its_own(wanted, batch, shares):
+    with open_engine(expert_cache=384, pcie_frac=0.5, adapt_every=0, batch=batch) as engine:
+        assert shares_of(engine, wanted) == shares
+
+
+def test_a_requests_share_that_is_none_is_refused():
+    with open_engine() as engine, pytest.raises(RequestError, match="pcie_frac=2.0"):
+        engine.generate([replace(requests(n=1)[0], pcie_frac=2.0)])

@@ -1,0 +1,95 @@
+"""The pool's jobs for a card: the outputs that the host's products give one by one, from either bank, in company or alone."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from strata.cpu_pool.arena import COPIES, FILE, MappedArena
+from strata.cpu_pool.team import Team
+from strata.errors import PoolJobError
+from strata.experts.dispatch import dispatch
+from strata.host import pool_jobs
+from strata.host.expert_parts import PoolClock
+from strata.host.experts import activate
+from strata.host.matrix import Activations, Entries
+from strata.host.pool_jobs import PoolJobs
+from strata.split.tier_opening import banks_of
+from tests.unit.host.engine_steps import new_executor
+from tests.unit.tiers.opened import RamArena
+
+
+@pytest.fixture(scope="module")
+def executor():
+    found = new_executor("canonical", "f16")
+    yield found
+    found.device.close()
+
+
+def new_jobs(executor, team, arena_type=MappedArena) -> PoolJobs:
+    layers = {layer.index: layer.moe for layer in executor.placed.layers}
+    return PoolJobs(layers, arena_type(banks_of(layers)), team, (PoolClock(team), PoolClock(team)), Counter())
+
+
+def work_of(executor, n_rows: int, seed: int):
+    """(experts, starts, rows, values) of n_rows rows that chose at random."""
+    random, c = np.random.default_rng(seed), executor.config
+    ids = np.array([random.choice(c.n_experts, c.n_used, replace=False) for _ in range(n_rows)], np.int32)
+    nobody, none = np.full(c.n_experts, -1, np.int32), np.zeros(c.n_experts, np.bool_)
+    plan = dispatch(ids, nobody, none, 0)
+    return plan.experts, plan.starts, plan.rows, random.standard_normal((n_rows, c.hidden)).astype(np.float32)
+
+
+def one_by_one(executor, layer: int, experts, starts, rows, values) -> np.ndarray:
+    """The outputs of the host's own products, over the file."""
+    moe, control, n = executor.placed.of(layer).moe, executor.device.team.control, len(rows)
+    x = Activations(values, control, np.full(len(values), 32, np.int32))
+    own = Entries(experts, starts, rows)
+    gates = moe.gate.times(x, True, control, own)
+    activate(gates, moe.up.times(x, True, control, own))
+    lines = Entries(experts, starts, np.arange(n, dtype=np.int32))
+    return moe.down.times(Activations(gates, control, np.full(n, 32, np.int32)), True, control, lines)
+
+
+@pytest.mark.parametrize("arena_type", [MappedArena, RamArena])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_outputs_are_those_of_the_products_one_by_one(executor, n_threads, arena_type):
+    with Team(n_threads) as team:
+        jobs = new_jobs(executor, team, arena_type)
+        for layer in range(executor.config.n_layers):
+            for n_rows in (1, 2, 3, 8, 40):
+                work = work_of(executor, n_rows, 100 * layer + n_rows)
+                out = np.full((len(work[2]), executor.config.hidden), np.nan, np.float32)
+                jobs.compute(layer, *work, out, False)
+                assert out.tobytes() == one_by_one(executor, layer, *work).tobytes(), (layer, n_rows)
+        banks = {FILE} if arena_type is MappedArena else {FILE, COPIES}
+        assert {bank for bank, n in jobs.blobs.items() if n} == banks
+
+
+def test_the_plain_loops_give_the_same(executor, monkeypatch):
+    work = work_of(executor, 3, 7)
+    out = np.empty((len(work[2]), executor.config.hidden), np.float32)
+    monkeypatch.setattr(pool_jobs, "instruction_set", lambda: pool_jobs.PLAIN)
+    with Team(1) as team:
+        new_jobs(executor, team).compute(0, *work, out, True)
+    assert out.tobytes() == one_by_one(executor, 0, *work).tobytes()
+
+
+def test_another_row_gives_other_bits(executor):
+    experts, starts, rows, values = work_of(executor, 2, 9)
+    with Team(1) as team:
+        jobs, found = new_jobs(executor, team), []
+        for part in (values, values[::-1].copy()):
+            found.append(np.empty((len(rows), executor.config.hidden), np.float32))
+            jobs.compute(0, experts, starts, rows, part, found[-1], False)
+    assert found[0].tobytes() != found[1].tobytes()
+
+
+def test_a_failing_job_names_its_layer(executor):
+    class Broken(MappedArena):
+        def source(self, layer, expert):
+            raise OSError("the disk is gone")
+
+    work = work_of(executor, 1, 3)
+    with Team(1) as team, pytest.raises(PoolJobError, match="layer 1: OSError: the disk is gone"):
+        new_jobs(executor, team, Broken).compute(1, *work, np.empty((len(work[2]), executor.config.hidden), np.float32), False)

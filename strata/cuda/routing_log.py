@@ -64,7 +64,7 @@ class RoutingLog:
         self._n_rows = PLACES
         self.log = self._made(PLACES)
 
-    def recorder(self, layer: int, n_rows: int, add: Callable) -> "LogRecorder":
+    def recorder(self, layer: int, work: Workspace, n_rows: int, add: Callable) -> "LogRecorder":
         """Return what lists a layer's launch; programs recorded before a wider window came hold old addresses."""
         if n_rows > self._n_rows:
             self.device.synchronise()

@@ -98,13 +98,13 @@ class Meetings:
         self.patience_ns, self.step = PATIENCE_NS, 0
         self._is_open = False
 
-    def recorder(self, layer: int, n_rows: int, add: Callable) -> TierRecorder:
-        """Return what lists a layer's launches; programs recorded before a wider window came hold old addresses."""
+    def recorder(self, layer: int, work: Workspace, n_rows: int, add: Callable) -> TierRecorder:
+        """Return what lists a layer's launches, on buffers of `work`; programs recorded before a wider window came hold old addresses."""
         if self.mailbox.areas(n_rows) is None:
             self.device.synchronise()
             self.mailbox.grow(n_rows)
             self.work.generation += 1
-        return TierRecorder(self, layer, n_rows, add)
+        return TierRecorder(self, layer, work, n_rows, add)
 
     # ---- one window
 

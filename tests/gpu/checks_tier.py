@@ -235,7 +235,7 @@ def check_routing_log(card, c: ModelConfig, n_rows: int) -> None:
     log, routed = RoutingLog(card, c, layers, work), np.zeros((2, c.n_layers, c.n_experts), np.int32)
     ids = [chosen(layer, n_rows, c) for layer in layers]
     for layer, own in zip(layers, ids, strict=True):
-        log.recorder(layer, n_rows, launches.append).dispatch(None, flat(card, own), None, None, None)
+        log.recorder(layer, work, n_rows, launches.append).dispatch(None, flat(card, own), None, None, None)
     for is_prompt, times in ((False, 2), (True, 3)):
         before = routed.copy()
         window = Window.of([Segment(0, 0, (0,) * n_rows)], True, is_prompt=is_prompt)

@@ -9,7 +9,7 @@ from tests.gpu.tier_pair import TierPair
 from tests.unit.model import synthetic
 
 TOY = {
-    "n_layers": 1, "qsa_interval": 2, "ple_layers": (0,), "n_q_heads": 2, "n_kv_heads": 1, "head_dim": 32, "indexer_dim": 32, "n_indexer_heads": 1,
+    "n_layers": 1, "qsa_interval": 1, "ple_layers": (0,), "n_q_heads": 2, "n_kv_heads": 1, "head_dim": 32, "indexer_dim": 32, "n_indexer_heads": 1,
     "expert_ff": 32, "shared_ff": 32, "ssm_state": 64, "n_ssm_qk_heads": 1, "n_ssm_v_heads": 1,
 }
 

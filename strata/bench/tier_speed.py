@@ -50,8 +50,8 @@ def tier_arms(settings: EngineSettings, n_slots: int, learned: str) -> dict[str,
 
 
 def learn(model: Model, settings: EngineSettings, prompts: Sequence[tuple[int, ...]], n_new: int, path: str) -> None:
-    """Write the profile that the prompts and their answers route to."""
-    with Engine(model, replace(settings, expert_cache=None, expert_profile_save=path)) as engine:
+    """Write the profile that the prompts and their answers route to; a tier as large as can be, as a card counts only where it has one."""
+    with Engine(model, replace(settings, expert_cache=0, adapt_every=0, adapt_async=False, expert_profile_save=path)) as engine:
         engine.generate([Request(prompt, n_new) for prompt in prompts])
 
 

@@ -178,6 +178,7 @@ class CudaDevice:
         """Page-lock a host array for cards; return the address at which kernels see it, None with `why_not_registered` set."""
         if SIMULATED:
             return array.ctypes.data
+        self.attach()
         address, self.why_not_registered = register(array, self._registered)
         return address
 

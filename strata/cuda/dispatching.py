@@ -258,9 +258,9 @@ def launch_dispatch(
     ring_room: int, into: Dispatched, programmatic: bool = False,
 ) -> Launch:
     """Part one layer's experts and write its message; `layer` counts the stage's own, values float32 [rows, H] are the router's input."""
-    c, areas = mailbox.config, mailbox.areas
+    c, areas = mailbox.config, mailbox.areas(n_rows)
     require(c.n_used <= 32 and c.n_experts <= LARGEST_LIST, f"{c.n_used} of {c.n_experts} experts", f"32 of {LARGEST_LIST} fit")
-    require(n_rows <= areas.n_rows, f"{n_rows} rows", f"the mailbox was made for {areas.n_rows}", "let it grow first")
+    require(areas is not None, f"{n_rows} rows", "the mailbox was made for fewer", "let it grow first")
     own, n_threads = into.lists, THREADS if n_rows <= PLACES else CHUNK_THREADS
     arguments = (
         np.int32(layer), np.int32(n_rows * c.n_used), ids, lists.n_listed, lists.experts, lists.starts, entry_of, tables.slot_of, tables.sources,

@@ -371,7 +371,7 @@ class CudaExecutor:
             self.device.attach()
             self.graphs.clear()
             self._programs.clear()
-            self._unsent = self.last_residual = self.chunk_buffers = self._chunk_work = None
+            self._unsent = self.last_residual = self.meetings = self.chunk_buffers = self._chunk_work = None
             wide = {lane.number: lane for lane in self._wide}
             for lane in wide.values():
                 self.device.give_back(self._lane_purpose(lane.n_rows, lane.number))

@@ -9,7 +9,7 @@
     steps       int32 [layers], in the card's own memory: the window that a layer is at, so that a replayed graph needs no argument
 
 A flag is twice the step, plus one where there are jobs: the message of a layer without any is this word.  What grows with the rows of a
-window (log, job areas) is made anew for a wider one.  Does not know: launches, who computes jobs.
+window (log, job areas) is there twice: for windows of few rows, where it never moves, and for wider ones, made anew for a wider one yet.  Does not know: launches, who computes jobs.
 """
 
 from dataclasses import dataclass
@@ -63,21 +63,24 @@ class Areas:
 
 
 class Mailbox:
-    """The mailbox of `n_layers` layers, for windows of up to PLACES rows until a wider one asks."""
+    """The mailbox of `n_layers` layers, for windows of up to PLACES rows until it has grown."""
 
     def __init__(self, device: CudaDevice, config: ModelConfig, n_layers: int, purpose: str) -> None:
         self.device, self.config, self.n_layers = device, config, n_layers
         self.headers, self.done = mapped(device, n_layers * FIELDS, np.int32), mapped(device, n_layers, np.int32)
         self.stop = mapped(device, 1, np.int32)
         self.steps = device.zeros(purpose, n_layers, np.int32)
-        self.areas = self._areas(PLACES)
+        self._few, self._many = self._made(PLACES), None
 
-    def grow(self, n_rows: int) -> bool:
-        """Make room for windows of n_rows; return whether the areas moved.  Nothing may be running."""
-        if n_rows <= self.areas.n_rows:
-            return False
-        self.areas = self._areas(-(-n_rows // ROW_STEP) * ROW_STEP)
-        return True
+    def areas(self, n_rows: int) -> Areas | None:
+        """Return the areas of a window of n_rows; None where it would not fit into those that there are."""
+        if n_rows <= PLACES:
+            return self._few
+        return self._many if self._many is not None and n_rows <= self._many.n_rows else None
+
+    def grow(self, n_rows: int) -> None:
+        """Make room for windows of n_rows, more than PLACES; nothing may be running."""
+        self._many = self._made(-(-n_rows // ROW_STEP) * ROW_STEP)
 
     def header(self, place: int) -> np.ndarray:
         """Return a layer's message on the host, int32 [FIELDS]."""
@@ -89,7 +92,7 @@ class Mailbox:
             one.host[:] = 0
         self.steps.copy_to_device(np.zeros(self.n_layers, np.int32))
 
-    def _areas(self, n_rows: int) -> Areas:
+    def _made(self, n_rows: int) -> Areas:
         c, device = self.config, self.device
         n_entries = n_rows * c.n_used
         n_jobs = min(c.n_experts, n_entries)

@@ -98,13 +98,13 @@ class Meetings:
         self.patience_ns, self.step = PATIENCE_NS, 0
         self._is_open = False
 
-    def recorder(self, layer: int, n_rows: int, add: Callable) -> TierRecorder:
-        """Return what lists a layer's launches; programs recorded before a wider window came hold old addresses."""
-        if n_rows > self.mailbox.areas.n_rows:
+    def recorder(self, layer: int, work: Workspace, n_rows: int, add: Callable) -> TierRecorder:
+        """Return what lists a layer's launches, on buffers of `work`; programs recorded before a wider window came hold old addresses."""
+        if self.mailbox.areas(n_rows) is None:
             self.device.synchronise()
             self.mailbox.grow(n_rows)
             self.work.generation += 1
-        return TierRecorder(self, layer, n_rows, add)
+        return TierRecorder(self, layer, work, n_rows, add)
 
     # ---- one window
 
@@ -134,7 +134,7 @@ class Meetings:
         headers = self.mailbox.headers.host.reshape(layers, FIELDS)
         self.tier.served[int(window.is_prompt)] += headers[:, [CACHED_ENTRIES, FETCHED_ENTRIES, JOB_ENTRIES]].sum(axis=0)
         if routed is not None:
-            count_window(self.mailbox.areas.log, window, self.config, self.layers, routed)
+            count_window(self.mailbox.areas(window.n_rows).log, window, self.config, self.layers, routed)
 
     def abort(self) -> None:
         """End a window that failed: kernels wait no more, and all steps start again once the stream is idle."""
@@ -181,8 +181,9 @@ class Meetings:
     def _compute(self, place: int, is_prompt: bool) -> None:
         """Have a layer's jobs computed, and answer."""
         self._require_running()
-        areas, header, width = self.mailbox.areas, self.mailbox.header(place), self.config.hidden
+        header, width = self.mailbox.header(place), self.config.hidden
         n_jobs, n_entries, n_rows = int(header[N_JOBS]), int(header[JOB_ENTRIES]), int(header[N_ROWS])
+        areas = self.mailbox.areas(n_rows)
         experts, starts, rows = areas.job_experts.host[:n_jobs], areas.job_starts.host[: n_jobs + 1], areas.job_rows.host[:n_entries]
         values, out = areas.values.host[: n_rows * width].reshape(n_rows, width), areas.outputs.host[: n_entries * width].reshape(n_entries, width)
         with self.tier.prompt_pool if is_prompt else self.tier.pool:

@@ -81,7 +81,7 @@ def launch_meet(
     c, most = mailbox.config, n_rows * mailbox.config.n_used * mailbox.config.hidden
     shape = Shape((max(1, min(MOST_BLOCKS, most // FLOATS_PER_BLOCK)), 1), THREADS)
     arguments = (
-        np.int32(place), dispatched.sizes, mailbox.done.card, mailbox.stop.card, np.int64(bound_ns), mailbox.areas.outputs.card, out, np.int32(c.hidden),
+        np.int32(place), dispatched.sizes, mailbox.done.card, mailbox.stop.card, np.int64(bound_ns), mailbox.areas(n_rows).outputs.card, out, np.int32(c.hidden),
     )
     return MeetLaunch(place, device, meet_kernel(device.target), shape, arguments, programmatic)
 

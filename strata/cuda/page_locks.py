@@ -21,11 +21,12 @@ def register(array: np.ndarray, owned: set[int]) -> tuple[int | None, str]:
         owned.add(address)
     elif code != driver.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
         return None, code.name
-    code, seen = driver.cuMemHostGetDevicePointer(address, 0)
-    if code != driver.CUresult.CUDA_SUCCESS:
+    ends = [driver.cuMemHostGetDevicePointer(at, 0) for at in (address, address + array.nbytes - 1)]
+    failed = [code.name for code, *_ in ends if code != driver.CUresult.CUDA_SUCCESS]
+    if failed:  # what was locked already may be less than the array
         unregister(array, owned)
-        return None, code.name
-    return int(seen), ""
+        return None, failed[0]
+    return int(ends[0][1]), ""
 
 
 def unregister(array: np.ndarray, owned: set[int]) -> None:

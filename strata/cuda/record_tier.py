@@ -18,9 +18,8 @@ class TierRecorder:
 
     has_jobs = True
 
-    def __init__(self, meetings, layer: int, n_rows: int, add) -> None:
+    def __init__(self, meetings, layer: int, work, n_rows: int, add) -> None:
         """`meetings` are the stage's (`strata.cuda.meeting.Meetings`), with a mailbox that has room for the rows."""
-        work = meetings.work
         self.meetings, self.layer, self.n, self.add = meetings, layer, n_rows, add
         self.place, self.n_entries = meetings.layers.index(layer), n_rows * meetings.config.n_used
         most_places = max(1, meetings.tier.memory.n_places)

@@ -230,7 +230,7 @@ class Recorder:
     def moe(self, layer: int, mixed: Mixed):
         """The experts' outputs, to be combined by the launch that writes them; combined here where the block is seen."""
         # Made for each block and not kept: a recorder must not refer to itself, or dropped programs would hold their buffers.
-        tier = None if self.meetings is None else self.meetings.recorder(layer, self.n, self._add)
+        tier = None if self.meetings is None else self.meetings.recorder(layer, self.work, self.n, self._add)
         experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add, self.taps, tier)
         combined = experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded, layer)
         if not self.taps.is_apart:

@@ -41,17 +41,17 @@ def log_kernel(target: Target):
 
 
 @cpu.kernel
-def count_entries(log, n_entries, n_experts, counts):
+def count_entries(log, n_entries, counts):
     """Add the chosen experts of a stage's layers, `n_entries` each, to counts int32 [layers, E]."""
     for place in range(counts.shape[0]):
         for entry in range(n_entries):
-            counts[place, log[place * n_entries + entry] % n_experts] += 1
+            counts[place, log[place * n_entries + entry]] += 1
 
 
 def count_window(log: Mapped, window: Window, config: ModelConfig, layers: Sequence[int], routed: np.ndarray) -> None:
     """Add a window's log to routed int32 [2, layers of the model, E] (decoded, read)."""
     counts = routed[int(window.is_prompt), layers[0] : layers[0] + len(layers)]
-    count_entries(log.host, window.n_rows * config.n_used, config.n_experts, counts)
+    count_entries(log.host, window.n_rows * config.n_used, counts)
 
 
 class RoutingLog:
@@ -64,7 +64,7 @@ class RoutingLog:
         self._n_rows = PLACES
         self.log = self._made(PLACES)
 
-    def recorder(self, layer: int, n_rows: int, add: Callable) -> "LogRecorder":
+    def recorder(self, layer: int, work: Workspace, n_rows: int, add: Callable) -> "LogRecorder":
         """Return what lists a layer's launch; programs recorded before a wider window came hold old addresses."""
         if n_rows > self._n_rows:
             self.device.synchronise()

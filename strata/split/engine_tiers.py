@@ -33,7 +33,7 @@ class EngineTiers:
         self.chunk_rows, self.notes = resolved.chunk_rows, ()
         self._is_serial = not resolved.pipelined
         self.counts = None
-        self._require_profile(stages)
+        self._require_folder()
         if self._settings.cache is not None:
             opened = open_tiers(model, resolved, stages)
             self.devices, self.lending = opened.tiers, Lending(opened.loans)
@@ -48,15 +48,11 @@ class EngineTiers:
         if self._settings.adapts and not all(tier.holds_all for tier in self.devices):
             self.adaptation = Adaptation(self.devices, self.counts, self._settings)
 
-    def _require_profile(self, stages: Sequence[Stage]) -> None:
-        """Refuse a profile that could not be made, or not be written at the end, before anything is opened."""
+    def _require_folder(self) -> None:
+        """Refuse a profile that could not be written at the end, before anything is opened."""
         path = self._settings.profile_save
         if path and not Path(path).absolute().parent.is_dir():
             raise UsageError(f"expert_profile_save={path}", "its folder is not there", "name a file in a folder that exists")
-        for stage in stages:
-            device = stage.executor.device
-            if path and self._settings.cache is None and device.kind != "host":
-                raise UsageError(f"expert_profile_save={path} with a stage on {device.name}", "a card counts what is routed where it has an expert tier", "add --expert-cache auto")
 
     def begin_run(self) -> None:
         """Start counting anew."""

@@ -85,7 +85,9 @@ def check_dispatch(card, c: ModelConfig, case: Case, seed: int = 0) -> None:
     ids, (slot_of, sources) = chosen(seed, n, c), tables_for(seed, case, c)
     plan = dispatch(ids, slot_of[layer], sources[layer, :, 0] != 0, case.share, case.ring)
     router, made, box = RouterLists(card, ids, c), made_for(card, c, ids.size), boxes.Mailbox(card, c, LAYERS, "test")
-    box.grow(n)
+    if box.areas(n) is None:
+        box.grow(n)
+    areas = box.areas(n)
     values = random_rows(seed, n, c.hidden)
     tables = Tables(flat(card, slot_of), flat(card, sources), flat(card, np.array([case.share], np.int32)))
     own, first_job = plan.n_cached + plan.n_fetched, int(plan.starts[plan.n_cached + plan.n_fetched])
@@ -105,12 +107,12 @@ def check_dispatch(card, c: ModelConfig, case: Case, seed: int = 0) -> None:
         header, by_place = box.header(layer), plan.entries_by_place()
         wanted = [2 * turn + (plan.n_jobs > 0), n, len(plan.experts), plan.n_cached, plan.n_fetched, plan.n_jobs, by_place[2], by_place[0], by_place[1]]
         assert header[:9].tolist() == wanted and not header[9:].any() and not box.header(0).any(), f"{what}: message {header.tolist()}, wanted {wanted}"
-        assert np.array_equal(box.areas.log.host[layer * ids.size : (layer + 1) * ids.size], ids.reshape(-1)), f"{what}: log"
+        assert np.array_equal(areas.log.host[layer * ids.size : (layer + 1) * ids.size], ids.reshape(-1)), f"{what}: log"
         if plan.n_jobs:
-            assert np.array_equal(box.areas.job_experts.host[: plan.n_jobs], plan.experts[own:]), f"{what}: jobs"
-            assert np.array_equal(box.areas.job_starts.host[: plan.n_jobs + 1], plan.starts[own:] - first_job), f"{what}: starts of jobs"
-            assert np.array_equal(box.areas.job_rows.host[: by_place[2]], plan.rows[first_job:]), f"{what}: rows of jobs"
-            assert_same_bits(f"{what}: values", box.areas.values.host[: n * c.hidden].reshape(n, c.hidden), values)
+            assert np.array_equal(areas.job_experts.host[: plan.n_jobs], plan.experts[own:]), f"{what}: jobs"
+            assert np.array_equal(areas.job_starts.host[: plan.n_jobs + 1], plan.starts[own:] - first_job), f"{what}: starts of jobs"
+            assert np.array_equal(areas.job_rows.host[: by_place[2]], plan.rows[first_job:]), f"{what}: rows of jobs"
+            assert_same_bits(f"{what}: values", areas.values.host[: n * c.hidden].reshape(n, c.hidden), values)
 
 
 def check_meeting(card, c: ModelConfig, n_rows: int, n_jobs_entries: int, answered: bool, stopped: bool = False, bound_ns: int = 10**8) -> None:
@@ -121,11 +123,12 @@ def check_meeting(card, c: ModelConfig, n_rows: int, n_jobs_entries: int, answer
 
     layer, step, n_entries = 1, 5, n_rows * c.n_used
     own, box = n_entries - n_jobs_entries, boxes.Mailbox(card, c, LAYERS, "test")
-    box.grow(n_rows)
+    if box.areas(n_rows) is None:
+        box.grow(n_rows)
     outputs, out = random_rows(3, n_jobs_entries, c.hidden), GuardedOutput(card, n_entries * c.hidden)
     sizes = np.zeros(SIZES, np.int32)
     sizes[:5] = step, n_jobs_entries, own, n_entries, 0
-    box.areas.outputs.host[: outputs.size] = outputs.reshape(-1)
+    box.areas(n_rows).outputs.host[: outputs.size] = outputs.reshape(-1)
     box.done.host[layer] = step if answered else step - 1
     box.stop.host[0] = boxes.ABORTED if stopped else boxes.RUNNING
     before = out.read((n_entries, c.hidden))
@@ -220,6 +223,31 @@ def check_tables(card, c: ModelConfig) -> None:
     card.synchronise()
     assert not tables.card.sources.copy_to_host().reshape(2, -1, 3)[0, 3].any() and tables.card.slot_of.copy_to_host()[c.n_experts] == 3
     assert tables.card.share.copy_to_host()[0] == 0
+
+
+def check_routing_log(card, c: ModelConfig, n_rows: int) -> None:
+    """The counts are those of the chosen ids, per layer and kind of window, window by window."""
+    from strata.cuda.routing_log import RoutingLog
+    from strata.cuda.workspace import Workspace
+    from strata.rows import Segment, Window
+
+    layers, launches, work = (4, 5), [], Workspace(card, "test")
+    log, routed = RoutingLog(card, c, layers, work), np.zeros((2, c.n_layers, c.n_experts), np.int32)
+    ids = [chosen(layer, n_rows, c) for layer in layers]
+    for layer, own in zip(layers, ids, strict=True):
+        log.recorder(layer, work, n_rows, launches.append).dispatch(None, flat(card, own), None, None, None)
+    for is_prompt, times in ((False, 2), (True, 3)):
+        before = routed.copy()
+        window = Window.of([Segment(0, 0, (0,) * n_rows)], True, is_prompt=is_prompt)
+        log.begin()
+        log.sender(window)(launches)
+        card.synchronise()
+        for _ in range(times):
+            log.end(window, routed)
+        for layer, own in zip(layers, ids, strict=True):
+            before[int(is_prompt), layer] += times * np.bincount(own.reshape(-1), minlength=c.n_experts).astype(np.int32)
+        assert np.array_equal(routed, before)
+    work.close()
 
 
 def with_experts(c: ModelConfig, n_experts: int, n_used: int, hidden: int) -> ModelConfig:

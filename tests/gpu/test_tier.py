@@ -45,6 +45,11 @@ def test_slots_and_ring_hold_what_was_loaded_staged_and_fetched(card):
     checks_tier.check_memory_and_fetch(card, SMALL)
 
 
+@pytest.mark.parametrize("n_rows", [1, 8, 300])
+def test_routing_is_counted_where_there_is_no_tier(n_rows, card):
+    checks_tier.check_routing_log(card, REAL, n_rows)
+
+
 def test_tables_are_sent_when_their_version_changes(card):
     checks_tier.check_tables(card, SMALL)
 
@@ -79,63 +84,59 @@ FORMATS = [
 @pytest.mark.parametrize("forms", FORMATS, ids=["Q2_0", "Q4_K", "other formats", "gate and up differ"])
 @pytest.mark.parametrize(("n_slots", "share", "n_places"), [(24, 0, 0), (1, 0, 0), (12, 128, 4), (2, 256, 64), (48, 64, 8)])
 def test_blocks_have_the_bits_of_the_host(n_slots, share, n_places, forms, card, control):
-    block = TierBlock(card, control, FEW_EXPERTS, forms, n_slots, share, n_places)
-    for n_rows in (1, 2, 5, 8):
-        block.check(n_rows, Replays(block), turns=WINDOWS)
-        block.check(n_rows, block.one_by_one)
-    for n_rows in (9, 130):
-        block.check(n_rows, block.one_by_one, is_prompt=True)
-    assert bool(block.jobs.calls) == (n_slots < 48)
-    block.close()
+    with TierBlock(card, control, FEW_EXPERTS, forms, n_slots, share, n_places) as block:
+        for n_rows in (1, 2, 5, 8):
+            block.check(n_rows, Replays(block), turns=WINDOWS)
+            block.check(n_rows, block.one_by_one)
+        for n_rows in (9, 130):
+            block.check(n_rows, block.one_by_one, is_prompt=True)
+        assert bool(block.jobs.calls) == (n_slots < 48)
 
 
 def test_experts_that_move_between_replays_are_found_where_they_went(card, control):
-    block = TierBlock(card, control, FEW_EXPERTS, FORMATS[0], 20)
-    table = block.tier.residency
-    for turn in range(6):
-        block.check(2, Replays(block), turns=1)
-        for slot in range(turn, 20, 5):
-            layer, expert = table.held[slot].tolist()
-            table.vacate(layer, expert)
-            comes = next(e for e in range(24) if table.slot_of[layer, e] < 0 and e != expert)
-            block.tier.memory.load(layer, comes, slot)
-            table.settle(layer, comes, slot)
-    block.close()
+    with TierBlock(card, control, FEW_EXPERTS, FORMATS[0], 20) as block:
+        table = block.tier.residency
+        for turn in range(6):
+            block.check(2, Replays(block), turns=1)
+            for slot in range(turn, 20, 5):
+                layer, expert = table.held[slot].tolist()
+                table.vacate(layer, expert)
+                comes = next(e for e in range(24) if table.slot_of[layer, e] < 0 and e != expert)
+                block.tier.memory.load(layer, comes, slot)
+                table.settle(layer, comes, slot)
 
 
 def test_a_job_that_fails_ends_its_window_and_no_other(card, control):
-    block = TierBlock(card, control, FEW_EXPERTS, FORMATS[0], 4)
-    replays = Replays(block)
-    block.check(2, replays, turns=2)
-    for fail_at in (1, 2):
-        _, _, launches = block.record(2)
-        block.jobs.fail_at = fail_at
-        block.meetings.begin()
-        with pytest.raises(ArithmeticError, match="a job that fails"):
-            replayed(block, launches)(launches, block.window(2))
-        block.meetings.abort()
-        block.check(2, Replays(block), turns=2)
-    block.close()
+    with TierBlock(card, control, FEW_EXPERTS, FORMATS[0], 4) as block:
+        replays = Replays(block)
+        block.check(2, replays, turns=2)
+        for fail_at in (1, 2):
+            _, _, launches = block.record(2)
+            block.jobs.fail_at = fail_at
+            block.meetings.begin()
+            with pytest.raises(ArithmeticError, match="a job that fails"):
+                replayed(block, launches)(launches, block.window(2))
+            block.meetings.abort()
+            block.check(2, Replays(block), turns=2)
 
 
 def test_a_kernel_gives_up_when_nobody_answers(card, control, monkeypatch):
     from strata.cuda import meeting
 
-    block = TierBlock(card, control, FEW_EXPERTS, FORMATS[0], 4)
-    block.meetings.patience_ns = 200_000_000
-    _, _, launches = block.record(2)
-    honest = meeting.answer
-    monkeypatch.setattr(meeting, "answer", lambda flags, i, value: None if flags.size > 1 else honest(flags, i, value))
-    block.meetings.begin()
-    with pytest.raises(DeviceError, match="gave up"):
-        replayed(block, launches)(launches, block.window(2))
-        card.synchronise()
-        block.meetings.end(block.window(2), None)
-    monkeypatch.undo()
-    block.meetings.abort()
-    block.meetings.patience_ns = 10**11
-    block.check(2, Replays(block), turns=2)
-    block.close()
+    with TierBlock(card, control, FEW_EXPERTS, FORMATS[0], 4) as block:
+        block.meetings.patience_ns = 200_000_000
+        _, _, launches = block.record(2)
+        honest = meeting.answer
+        monkeypatch.setattr(meeting, "answer", lambda flags, i, value: None if flags.size > 1 else honest(flags, i, value))
+        block.meetings.begin()
+        with pytest.raises(DeviceError, match="gave up"):
+            replayed(block, launches)(launches, block.window(2))
+            card.synchronise()
+            block.meetings.end(block.window(2), None)
+        monkeypatch.undo()
+        block.meetings.abort()
+        block.meetings.patience_ns = 10**11
+        block.check(2, Replays(block), turns=2)
 
 
 @pytest.fixture(scope="module")

@@ -95,12 +95,13 @@ def test_a_request_has_a_share_of_its_own(expected):
             assert counters["pcie_entries"] == share * (counters["pcie_entries"] + counters["cpu_entries"])
 
 
-def test_a_profile_counts_what_a_card_routes(tmp_path):
+@pytest.mark.parametrize("cache", [{}, {"expert_cache": TENTH}], ids=str)
+def test_a_profile_counts_what_a_card_routes(tmp_path, cache):
     from strata.model.profile_file import read_profile
     from tests.unit.harness.scopes import shipped
 
     paths = [str(tmp_path / name) for name in ("host.json", "card.json")]
-    for path, settings in zip(paths, ({"devices": "host"}, {"expert_cache": TENTH}), strict=True):
+    for path, settings in zip(paths, ({"devices": "host"}, cache), strict=True):
         with opened(expert_profile_save=path, **settings) as engine:
             answered(engine, asked())
     host, card = (read_profile(path, shipped()[0].config) for path in paths)

@@ -103,7 +103,10 @@ class TierBlock:
             self.locked.append(whole)
             self.tier.sources[LAYERS[0] : LAYERS[-1] + 1, :-1, number] = address + at + self.sizes[part] * np.arange(self.c.n_experts - 1)
 
-    def close(self) -> None:
+    def __enter__(self) -> "TierBlock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Give back what was taken."""
         for whole in self.locked:
             self.card.unregister(whole)
@@ -126,7 +129,7 @@ class TierBlock:
             x = random_rows(100 + n_rows + layer, n_rows, c.hidden)
             coded = coded_on_host(self.control, x)
             placed = Coded(*(flat(self.card, a) for a in (coded.codes, turned(coded.codes), coded.scales, coded.sums)), n_rows, c.hidden)
-            recorder = MoeRecorder(self.card, c, self.work, n_rows, add, tier=self.meetings.recorder(layer, n_rows, add))
+            recorder = MoeRecorder(self.card, c, self.work, n_rows, add, tier=self.meetings.recorder(layer, self.work, n_rows, add))
             combined = recorder.block(self.part, flat(self.card, x), placed, layer)
             outs.append(GuardedOutput(self.card, n_rows * c.hidden))
             add(launch_combine(self.card, c.hidden, combined, n_rows, outs[-1].inside))

@@ -1,6 +1,7 @@
 """What the expert tier's kernels say to the memory that a card shares with the CPU, and that a model's kernels are known ahead."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -107,3 +108,40 @@ def test_counts_of_routing_without_a_tier_take_a_launch_a_layer_that_is_known_ah
     launches = executor.record(Window.of([Segment(0, 0, (0,) * 3)], True), True, pass_blocks)
     assert [launch.dispatcher.py_func.__qualname__.split(".")[0] for launch in launches].count("log_kernel") == config.n_layers
     assert set(device.needed) <= planned
+
+
+def test_messages_are_taken_in_the_order_of_layers_and_those_without_jobs_passed():
+    from strata.cuda.mailbox import FIELDS, FLAG
+    from strata.cuda.meeting import await_message
+
+    headers = np.zeros(4 * FIELDS, np.int32)
+    for place, flag in enumerate((2 * 5, 2 * 5 + 1, 2 * 4 + 1, 2 * 5 + 1)):
+        headers[place * FIELDS + FLAG] = flag
+    moment = 10**6
+    assert await_message(headers, 0, 4, 5, moment) == 1 and await_message(headers, 1, 2, 5, moment) == 1
+    assert await_message(headers, 0, 1, 5, moment) == 1, "no jobs: the end"
+    assert await_message(headers, 2, 4, 5, moment) == -1 - 2, "an old step is not this window's"
+    assert await_message(headers, 3, 4, 5, moment) == 3
+
+
+def test_a_flag_carries_what_was_written_before_it():
+    from strata.cuda.mailbox import FIELDS, FLAG, N_JOBS
+    from strata.cuda.meeting import answer, await_message
+
+    headers = np.zeros(2 * FIELDS, np.int32)
+    await_message(headers, 0, 1, 1, 1)
+    answer(np.zeros(1, np.int32), 0, 1)
+
+    def write():
+        for step in range(1, 2000):
+            while headers[FIELDS + FLAG] != step - 1:
+                pass
+            headers[N_JOBS] = 3 * step
+            answer(headers, FLAG, 2 * step + 1)
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        for step in range(1, 2000):
+            assert await_message(headers, 0, 1, step, 10**10) == 0 and headers[N_JOBS] == 3 * step
+            answer(headers, FIELDS + FLAG, step)
+        writing.result(10)

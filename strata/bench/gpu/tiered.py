@@ -65,6 +65,7 @@ def open_tier(
     tier = CardTier(device.name, layers, Residency(config.n_layers, config.n_experts, n_slots), memory, arena, share, team)
     drawn = [(layer, expert) for layer in layers for expert in resident_experts(config.n_experts, resident, seed, layer).tolist()]
     tier.fill(np.array(drawn, np.int32))
+    _compile_jobs(tier)
     tier.jobs = CountedJobs(tier.jobs)
     if not share:
         return tier, None
@@ -74,6 +75,14 @@ def open_tier(
         copies.close()
         raise DeviceError(f"page-locking {copies.n_refused / 1e9:.1f} GB of RAM", "the driver refuses", "leave --pcie-frac out, or use fewer --layers")
     return tier, copies
+
+
+def _compile_jobs(tier: CardTier) -> None:
+    """Compute an expert once, so that no window waits for the pool's kernels to be compiled."""
+    layer, experts = next(iter(tier.layers.items()))
+    first, starts = np.zeros(1, np.int32), np.arange(2, dtype=np.int32)
+    values, out = np.ones((1, experts.gate.n_in), np.float32), np.empty((1, experts.down.n_out), np.float32)
+    tier.jobs.compute(layer, first, starts, first, values, out, False)
 
 
 class Aliased:

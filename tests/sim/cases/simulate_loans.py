@@ -1,4 +1,4 @@
-"""Prompt loans on a card with a full budget, on the simulator's memory: what is lent, what lies there, what comes back; and a toy's prompts in given memory."""
+"""Prompt loans on a card with a full budget, on the simulator's memory: what is lent, what lies there, what comes back; nothing is computed."""
 
 import numpy as np
 import pytest
@@ -7,19 +7,17 @@ from harness.options import Options
 from harness.scope import Scope
 from harness.suites import loans
 from strata.batch.engine import Engine
-from strata.cuda.chunk_buffers import LEAST_ROWS, CardChunkLayout, address_of
+from strata.cuda.chunk_buffers import CardChunkLayout, address_of
 from strata.cuda.launch import Launch
 from strata.experts.residency import ABSENT
 from strata.rows import Segment, Window
 from strata.split.tier_sizes import BUFFERS
-from tests.gpu.tier_pair import TierPair
-from tests.sim.cases.simulate_tier_windows import model, rows  # noqa: F401  (model is a fixture)
 from tests.unit.harness.scopes import shipped
 
 CONTEXT = 128
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_launch(monkeypatch):
     monkeypatch.setattr(Launch, "go", lambda self, stream=None: None)
 
@@ -42,20 +40,7 @@ def held_bytes(tier, slot: int) -> bytes:
     return b"".join(blob.tobytes() for blob in tier.memory.saved(layer, slot).values())
 
 
-def test_prompts_in_given_memory_have_the_bits_of_the_host_whatever_lay_there(model, card, control):  # noqa: F811
-    with TierPair(card, model, control, 6, 64) as pair:
-        layout, n_rows = CardChunkLayout(model.config, 64), LEAST_ROWS
-        memory, rubbish = card.empty("lent", layout.bytes(n_rows), np.uint8), np.full(layout.bytes(n_rows), 0xFF, np.uint8)
-        memory.copy_to_device(rubbish)
-        pair.card.chunk_buffers = layout.buffers(n_rows, memory)
-        pair.plain(rows((1, 0, n_rows), is_prompt=True))
-        pair.card.chunk_buffers = None
-        memory.copy_to_device(rubbish)
-        pair.plain(rows((1, n_rows, 1)))
-        card.give_back("lent")
-
-
-def test_a_full_budget_lends_the_last_slots_and_fills_them_in_again(no_launch):
+def test_a_full_budget_lends_the_last_slots_and_fills_them_in_again():
     with Engine(shipped()[0], case("longer-than-chunk").right.settings) as engine:
         stage, tier = engine.stages[0], engine.tiers.devices[0]
         loan, executor, n_slots = engine.tiers.lending.loans[0], stage.executor, tier.residency.n_slots
@@ -77,7 +62,7 @@ def test_a_full_budget_lends_the_last_slots_and_fills_them_in_again(no_launch):
         assert loan.counters["lent_slots"] == lent and loan.counters["refilled_experts"] == lent
 
 
-def test_the_same_loan_again_has_the_same_addresses(no_launch):
+def test_the_same_loan_again_has_the_same_addresses():
     with Engine(shipped()[0], case("shorter-than-chunk").right.settings) as engine:
         stage, keys = engine.stages[0], []
         for rows in (40, 40, 60):
@@ -87,7 +72,7 @@ def test_the_same_loan_again_has_the_same_addresses(no_launch):
         assert len(set(keys)) == 1
 
 
-def test_a_device_with_room_has_buffers_of_its_own(no_launch):
+def test_a_device_with_room_has_buffers_of_its_own():
     with Engine(shipped()[0], case("own").right.settings) as engine:
         loan, executor = engine.tiers.lending.loans[0], engine.stages[0].executor
         assert not loan.borrows and executor.device.taken[BUFFERS] >= loan.layout.bytes(loan.chunk_rows)
@@ -95,7 +80,7 @@ def test_a_device_with_room_has_buffers_of_its_own(no_launch):
         assert executor.chunk_buffers is not None and not loan.is_out
 
 
-def test_every_case_of_the_suite_opens_and_borrows_or_owns(no_launch):
+def test_every_case_of_the_suite_opens_and_borrows_or_owns():
     for one in loans.cases(scope()):
         with Engine(shipped()[0], one.right.settings) as engine:
             loan, = engine.tiers.lending.loans

@@ -27,5 +27,10 @@ def test_memory_and_fetch(card):
     checks_tier.check_memory_and_fetch(card, FEW)
 
 
+@pytest.mark.parametrize("n_rows", [3, 100])
+def test_the_log_of_routing(n_rows, card):
+    checks_tier.check_routing_log(card, FEW, n_rows)
+
+
 def test_tables(card):
     checks_tier.check_tables(card, FEW)

@@ -10,6 +10,7 @@ import pytest
 from strata.batch.settings import EngineSettings, resolve
 from strata.errors import DeviceMemoryError, UsageError
 from strata.experts.filling import CARD_RESERVE_MIB, MIB
+from strata.model.profile_file import read_profile
 from strata.split.budget import device_bytes
 from strata.split.card_opening import share_copies
 from tests.unit.harness.scopes import shipped
@@ -186,12 +187,17 @@ def test_what_was_opened_is_closed_where_a_later_step_fails(monkeypatch):
     assert threading.active_count() == before and not any(card.registered for card in found)
 
 
-def test_a_profile_of_a_card_without_a_tier_is_refused(monkeypatch, tmp_path):
-    with cards(monkeypatch), pytest.raises(UsageError, match="expert_profile_save=.* with a stage on cuda:0"), open_engine(devices="cuda:0", expert_profile_save=str(tmp_path / "own.json")):
-        pass
+@pytest.mark.parametrize("settings", [{}, {"expert_cache": HALF, **STILL}], ids=str)
+def test_what_a_card_routes_becomes_a_profile(monkeypatch, tmp_path, settings):
+    paths = [str(tmp_path / name) for name in ("host.json", "card.json")]
+    with open_engine(expert_profile_save=paths[0]) as engine:
+        engine.generate(requests(max_new=2))
+    answered_on(monkeypatch, requests(max_new=2), expert_profile_save=paths[1], **settings)
+    host, card = (read_profile(path, shipped()[0].config).pairs.tolist() for path in paths)
+    assert host == card and len(host) > 0
 
 
-def test_a_card_with_a_tier_saves_a_profile(monkeypatch, tmp_path):
-    path = tmp_path / "own.json"
-    answered_on(monkeypatch, requests(max_new=2), expert_cache=HALF, expert_profile_save=str(path), **STILL)
-    assert path.stat().st_size > 0
+def test_a_profile_that_could_not_be_written_is_refused_before_anything_is_opened(monkeypatch):
+    with cards(monkeypatch) as found, pytest.raises(UsageError, match="its folder is not there"):
+        open_engine(devices="cuda:0", expert_cache=HALF, expert_profile_save="/no/such/folder/own.json")
+    assert "expert cache" not in found[0].taken

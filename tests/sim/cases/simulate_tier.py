@@ -9,7 +9,7 @@ from tests.gpu.geometry import TOY
 FEW = with_experts(TOY, 40, 3, 32)
 CASES = [
     Case(1, 256, 0, 0), Case(1, 0, 0, 0), Case(1, 128, 128, 2), Case(8, 20, 256, 64), Case(8, 128, 77, 3, 128), Case(5, 0, 256, 64, 256),
-    Case(40, 100, 128, 5, 64),
+    Case(40, 100, 128, 5, 64), Case(4, 0, 256, 3),
 ]
 
 

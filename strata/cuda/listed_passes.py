@@ -1,8 +1,8 @@
 """Which entries a block of `expert_products.py` has: one pass of one listed expert.
 
 Block `number` has the first pass of listed expert `number`; blocks behind the listed experts have the second passes of those that
-have one, in their order; the rest have nothing, nor has a block of a one-row window whose expert is negative (dispatching.py).  The lists are read past the first-level cache, since they may be read while
-the kernel ahead still runs.
+have one, in their order; the rest have nothing, nor has a block of a one-row window whose expert is negative (dispatching.py).
+The lists are read past the first-level cache, since they may be read while the kernel ahead still runs.
 
 Shapes: experts, starts, n_listed as `products.Lists` says.  Does not know: weights, activations.
 """

@@ -201,3 +201,24 @@ def test_memory_that_is_locked_is_seen_and_let_go(card):
     card.unregister(array)
     assert card.register(array) == first
     card.unregister(array)
+
+
+def test_two_cards_see_memory_that_one_of_them_locked(card):
+    from cuda.bindings import driver
+
+    from strata.cuda.device import CudaDevice
+    from strata.cuda.found import find_cards
+
+    if len(find_cards()) < 2:
+        pytest.skip("this machine has one card")
+    array, other = np.arange(1 << 18, dtype=np.int32), CudaDevice(1)
+    try:
+        assert card.register(array) and other.register(array), (card.why_not_registered, other.why_not_registered)
+        other.unregister(array)
+        card.attach()
+        assert driver.cuMemHostGetDevicePointer(array.ctypes.data, 0)[0] == driver.CUresult.CUDA_SUCCESS, "only who locked it unlocks it"
+    finally:
+        card.attach()
+        card.unregister(array)
+        other.close()
+        card.attach()

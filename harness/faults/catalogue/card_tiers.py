@@ -143,46 +143,53 @@ def _answer_early(meetings) -> None:
 
 
 def _former_outputs(meetings) -> None:
-    def make(compute: Callable) -> Callable:
-        def computed(place: int, is_prompt: bool) -> None:
-            before = meetings.mailbox.areas.outputs.host.copy()
-            _computing(meetings, compute, place, is_prompt, lambda out: before[: out.size].reshape(out.shape))
+    kept = [np.zeros((0, meetings.config.hidden), np.float32)]
 
-        return computed
+    def former(compute: Callable, out: np.ndarray, *given) -> None:
+        compute(*given)
+        kept.append(out.copy())
+        before = kept.pop(0)
+        out[:] = 0
+        out[: len(before)] = before[: len(out)]
 
-    wrap(meetings, "_compute", make)
+    _on_jobs(meetings, former)
 
 
 def _turned(meetings) -> None:
-    wrap(meetings, "_compute", lambda compute: lambda place, is_prompt: _computing(meetings, compute, place, is_prompt, lambda out: out[::-1].copy()))
+    def turned(compute: Callable, out: np.ndarray, *given) -> None:
+        compute(*given)
+        out[:] = out[::-1].copy()
 
-
-def _computing(meetings, compute: Callable, place: int, is_prompt: bool, change: Callable) -> None:
-    """Compute a layer's jobs, and change their outputs before they are answered."""
-    jobs = meetings.tier.jobs
-
-    def changed(layer, experts, starts, rows, values, out, prompt) -> None:
-        jobs.compute(layer, experts, starts, rows, values, out, prompt)
-        out[:] = change(out)
-
-    tier = meetings.tier
-    meetings.tier = SimpleNamespace(jobs=SimpleNamespace(compute=changed), pool=tier.pool, prompt_pool=tier.prompt_pool)
-    try:
-        compute(place, is_prompt)
-    finally:
-        meetings.tier = tier
+    _on_jobs(meetings, turned)
 
 
 def _swallow(meetings) -> None:
-    def make(compute: Callable) -> Callable:
-        def computed(place: int, is_prompt: bool) -> None:
-            try:
-                compute(place, is_prompt)
-            except PoolJobError:
-                meetings.mailbox.areas.outputs.host[:] = 0
-                _answered(meetings, place)
+    def swallowed(compute: Callable, out: np.ndarray, *given) -> None:
+        try:
+            compute(*given)
+        except PoolJobError:
+            out[:] = 0
 
-        return computed
+    _on_jobs(meetings, swallowed)
+
+
+def _on_jobs(meetings, change: Callable) -> None:
+    """Have `change(compute, out, *arguments)` compute the jobs of every meeting, whatever computes them at the time."""
+
+    def make(meet: Callable) -> Callable:
+        def met(place: int, is_prompt: bool) -> None:
+            tier = meetings.tier
+
+            def computed(layer, experts, starts, rows, values, out, prompt) -> None:
+                change(tier.jobs.compute, out, layer, experts, starts, rows, values, out, prompt)
+
+            meetings.tier = SimpleNamespace(jobs=SimpleNamespace(compute=computed), pool=tier.pool, prompt_pool=tier.prompt_pool)
+            try:
+                meet(place, is_prompt)
+            finally:
+                meetings.tier = tier
+
+        return met
 
     wrap(meetings, "_compute", make)
 

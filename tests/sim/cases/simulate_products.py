@@ -6,12 +6,14 @@ import pytest
 from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
 from strata.cuda.tiles import WINDOW, Tile
 from strata.formats.table import by_name
+from tests.gpu import checks_tiles
 from tests.gpu.checks_projections import check_projections
 from tests.gpu.checks_tiles import check_dense, check_listed
 from tests.gpu.support import (
     GuardedOutput, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, packed_weights, padded_bytes, product_on_host,
     random_float_weights, random_rows, turned,
 )
+from tests.unit.formats.vanishing import vanishing_rows, vanishing_weights
 
 SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2)
 
@@ -73,6 +75,14 @@ def test_a_tile_of_64_outputs(name, n_in, card, control):
     weights = Packed(card.upload("weights", raw), form.type_id, n_out, n_in)
     dense_tiled(card, weights, uploaded(card, coded), n_rows, out.inside, Tile(4, 1, 1, 1, 2, 1)).go()
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q2_0", "Q5_1"])
+@pytest.mark.parametrize(("row_counts", "tile"), [((3, 8), None), ((9,), SMALL_TILE)], ids=["windows", "tiles"])
+def test_products_that_vanish(name, row_counts, tile, card, control, monkeypatch):
+    monkeypatch.setattr(checks_tiles, "random_rows", vanishing_rows)
+    monkeypatch.setattr(checks_tiles, "packed_weights", vanishing_weights)
+    check_dense(card, control, monkeypatch, by_name(name), 18, 256, row_counts, (0,), tile)
 
 
 @pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320)])

@@ -226,6 +226,10 @@ class CudaDrafts:
 
     # ---- programs
 
+    def work_for(self, n_rows: int) -> Workspace:
+        """Return the workspace of a step of n_rows, as the recorder asks of whoever it records for: the layer has one for all."""
+        return self.work
+
     @property
     def _generation(self) -> tuple[int, int]:
         return self.work.generation, self.held.generation

@@ -60,8 +60,8 @@ def needed_kernels(
     for kv in formats:
         record_stage(device, config, placed, kv, n_slots, context, chunk_rows)
     observed = _executor(device, config, placed, formats[0], sessions)
-    for watched in (EveryPoint(), OUTLINES):
-        _record_observed(observed, watched, sessions)
+    _record_observed(observed, EveryPoint(), widths_of(chunk_rows, context))
+    _record_observed(observed, OUTLINES, (1, PLACES, min(context, CHUNK)))
     _record_tier(weights, config, placed, observed, sessions)
     if weights.draft is not None:
         drafts = place_drafts(device, weights, config, placed)
@@ -81,10 +81,10 @@ def _executor(device: Blueprint, config: ModelConfig, placed: CardStage, kv: str
     return CudaExecutor(device, config, placed, mode_named("canonical"), kv, sessions.n_slots, sessions.context)
 
 
-def _record_observed(executor: CudaExecutor, watched: Container[str], sessions: Sessions) -> None:
+def _record_observed(executor: CudaExecutor, watched: Container[str], widths: Sequence[int]) -> None:
     """Note what windows need that are looked into: launches that are one otherwise, and those made once more for changed values."""
-    for n_rows in (*range(1, PLACES + 1), min(sessions.context, CHUNK)):
-        for start in sorted({0, sessions.context - n_rows}):
+    for n_rows in widths:
+        for start in sorted({0, executor.context - n_rows}):
             for keep in (True, False)[: 2 if n_rows <= PLACES else 1]:
                 executor.record_observed(Window.of([Segment(0, start, (0,) * n_rows, n_rows)], keep), True, pass_blocks, watched)
 

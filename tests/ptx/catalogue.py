@@ -98,7 +98,7 @@ def expert_products() -> Iterator[Entry]:
             yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 80, chosen)
             for ahead in (True, False):
                 yield Entry(
-                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, t),
+                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t),
                     _signature(DOWN), 80, chosen and ahead,
                 )
     for name, n_rows, staged in (("BF16", 1, True), ("BF16", 8, True), ("BF16", 8, False), ("F32", 8, True), ("F16", 2, True)):

@@ -19,7 +19,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda import expert_parts
+from strata.cuda import expert_parts, short_downs
 from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of
@@ -36,6 +36,8 @@ MIN_BLOCKS = 3
 """Blocks that a multiprocessor should hold: bounds the registers."""
 DOWN_TURNS = 2
 """Turns of a block of down: with 2, the 11 experts of one row of width 2560 are 220 blocks."""
+SHORT_DOWNS, SHORT_TURNS, FEW_ENTRIES = True, 4, 48
+"""Whether down of several rows takes short rows whole (short_downs.py); its turns, and entries up to which it has DOWN_TURNS as well."""
 DOWN_AHEAD = True
 """Whether down fetches listed weights before gate_up has ended, where it may."""
 MOST_SHARED_BYTES = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 7): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}
@@ -145,15 +147,36 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     return run
 
 
+def _down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, short_groups: int, target: Target):
+    """Build what a block of down does."""
+    if short_groups:
+        return short_downs.short_down_part(type_id, n_pass, n_turns, ahead, short_groups, target)
+    return expert_parts.down_part(type_id, n_pass, n_turns, ahead, target)
+
+
+def _short_groups(experts: Experts, down: Packed) -> int:
+    """Return the groups of a row where down takes rows whole, else 0."""
+    forms = (FORMATS[type_id] for type_id in experts.type_ids)
+    takes = SHORT_DOWNS and experts.n_pass > 1 and all(short_downs.takes(form, down.n_groups, down.n_out) for form in forms)
+    return down.n_groups if takes else 0
+
+
+def _down_turns(experts: Experts, short_groups: int) -> int:
+    """Return the turns of a block of down."""
+    return SHORT_TURNS if short_groups and experts.lists.most_entries > FEW_ENTRIES else DOWN_TURNS
+
+
 @cache
-def down_kernel(type_id: int, shared_type_id: int, n_pass: int, n_turns: int, ahead: bool, target: Target):
+def down_kernel(type_id: int, shared_type_id: int, n_pass: int, n_turns: int, ahead: bool, short_groups: int, target: Target):
     """Return the kernel of down; grid (H / (64 n_turns), rounded up; passes of the shared expert + listed experts), THREADS threads.
+
+    `short_groups`: the groups of a row that is taken whole (short_downs.py), else 0.
 
     kernel(down, shared_down, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts,
     starts, n_listed, codes, shared_codes, scales, sums, out): an entry's activation row is the entry's own.
     """
     is_mixed = type_id != shared_type_id
-    part, shared_part = (expert_parts.down_part(which, n_pass, n_turns, ahead, target) for which in (type_id, shared_type_id))
+    part, shared_part = (_down_part(which, n_pass, n_turns, ahead, short_groups, target) for which in (type_id, shared_type_id))
 
     @kernel(THREADS, MIN_BLOCKS)
     def run(
@@ -210,9 +233,12 @@ def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, progra
     """
     (down,), (shared_down,) = experts.sides
     _require_passes(experts)
-    grid = (-(-down.n_out // (2 * SIDE_ROWS * DOWN_TURNS)), experts.grid_y)
-    shape = Shape(grid, THREADS, experts.shared_bytes(expert_parts.down_cut))
+    short_groups = _short_groups(experts, down)
+    turns, n_shared = _down_turns(experts, short_groups), experts.shared_bytes(expert_parts.down_cut)
+    if short_groups:
+        n_shared = max(short_downs.shared_bytes(FORMATS[type_id], experts.n_pass, short_groups) for type_id in experts.type_ids)
+    shape = Shape((-(-down.n_out // (2 * SIDE_ROWS * turns)), experts.grid_y), THREADS, n_shared)
     lists = (experts.lists.experts, experts.lists.starts, experts.lists.n_listed)
-    run = down_kernel(*experts.type_ids, experts.n_pass, DOWN_TURNS, ahead and DOWN_AHEAD, device.target)
+    run = down_kernel(*experts.type_ids, experts.n_pass, turns, ahead and DOWN_AHEAD, short_groups, device.target)
     arguments = (down.raw, shared_down.raw, *experts.sizes, np.int32(down.n_out), *lists, *_activations(experts, hidden), out)
     return Launch(device, run, shape, arguments, programmatic)

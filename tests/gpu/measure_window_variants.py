@@ -19,9 +19,10 @@ LAYERS, POSITION, CONTEXT, SEED, N_TIMES = 12, 3000, 4096, 1, 31
 DENSE, EXPERTS, HEAD = "Q4_K", "Q4_K", "Q6_K"
 ROWS = (1, 8)
 
-PRODUCTS, PARTS, NARROW, DENSE_ROWS, JOINED, LONG, ATTENTION = (
-    f"strata.cuda.{name}"
-    for name in ("expert_products", "expert_parts", "narrow_selection", "rows", "joined_rows", "float_long_rows", "window_attention")
+PRODUCTS, PARTS, NARROW, DENSE_ROWS, JOINED, LONG, ATTENTION, PREFETCHING = (
+    f"strata.cuda.{name}" for name in (
+        "expert_products", "expert_parts", "narrow_selection", "rows", "joined_rows", "float_long_rows", "window_attention", "prefetching",
+    )
 )
 GATE_UP, DOWN = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel")
 OLD_GATE_UP = {(PARTS, "GATE_UP_STAGES"): 4, (PARTS, "GATE_UP_ROOM"): 80 << 10}
@@ -45,6 +46,12 @@ def selection(threads: int, keys: int) -> Variant:
 
 VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("in force"), ROWS),
+    (Variant("no prefetch", {(PREFETCHING, "PREFETCH"): False}), (1,)),
+    (Variant("prefetch before the wait", {(LONG, "ASK_EARLY"): True}, ((LONG, "long_rows"),)), (1,)),
+    (Variant("deep stages half early", {(DENSE_ROWS, "DEEP_EARLY"): 6}, ((DENSE_ROWS, "dense_rows"),)), (1,)),
+    (Variant("3 of 4 stages early", {(DENSE_ROWS, "EARLY"): 3}, ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows"))), (1,)),
+    (Variant("head 14 turns", {(DENSE_ROWS, "MOST_TURNS"): 14}), (1,)),
+    (Variant("head 4 turns", {(DENSE_ROWS, "MOST_TURNS"): 4}), (1,)),
     (Variant("gate_up old cut", OLD_GATE_UP, (GATE_UP,)), ROWS),
     (Variant("experts old cuts, 2 blocks", TWO_BLOCKS | OLD_GATE_UP | OLD_DOWN, (GATE_UP, DOWN)), (1,)),
     (Variant("experts new cuts, 2 blocks", TWO_BLOCKS, (GATE_UP, DOWN)), (1,)),

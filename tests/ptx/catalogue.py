@@ -163,7 +163,7 @@ def float_products() -> Iterator[Entry]:
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
-        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32"), 128, name == "BF16")
+        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32 L L L L"), 128, name == "BF16")
         for n_rows in (1, 2):
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),

@@ -21,18 +21,19 @@ CHUNK = 4096
 """Bytes of one request."""
 MOST_ARRAYS = 2
 LOW_BITS = 15
-"""What a request's address and length have none of."""
+"""What addresses and lengths of requests have none of."""
 
 
 def asking(target: Target):
-    """Build `ask(...)`: this thread's part of an array that begins at a multiple of 16; nothing on cards without the instruction."""
+    """Build `ask(...)`: this thread's part of the whole pieces of 16 bytes in a range; nothing on cards without the instruction."""
 
     @jit
     def ask(address, n_bytes, block, n_blocks, thread, n_threads):
-        at, step = np.int64(np.int32(block + n_blocks * thread)) * CHUNK, np.int64(np.int32(n_blocks * n_threads)) * CHUNK
-        while at < n_bytes:
-            prefetch(address + at, np.int32(min(np.int64(CHUNK), n_bytes - at)))
-            at += step
+        at, end = np.int64((address + LOW_BITS) & ~LOW_BITS), np.int64((address + n_bytes) & ~LOW_BITS)
+        at += np.int64(np.int32(block + n_blocks * thread)) * CHUNK
+        while at < end:
+            prefetch(at, np.int32(min(np.int64(CHUNK), end - at)))
+            at += np.int64(np.int32(n_blocks * n_threads)) * CHUNK
 
     @jit
     def nothing(address, n_bytes, block, n_blocks, thread, n_threads):
@@ -42,14 +43,13 @@ def asking(target: Target):
 
 
 def places_of(arrays=()) -> tuple:
-    """Return addresses and bytes, in whole pieces of 16, of the first MOST_ARRAYS arrays; what is missing has 0 bytes."""
+    """Return addresses and bytes of the first MOST_ARRAYS arrays; what is missing has 0 bytes."""
     places: list[np.int64] = []
     for array in arrays[:MOST_ARRAYS] if PREFETCH else ():
-        places += [np.int64(_address_of(array)), np.int64(array.size * array.dtype.itemsize & ~LOW_BITS)]
+        places += [address_of(array), np.int64(array.size * array.dtype.itemsize)]
     return *places, *[np.int64(0)] * (2 * MOST_ARRAYS - len(places))
 
 
-def _address_of(array) -> int:
-    if SIMULATED:
-        return 0
-    return int(array.device_ctypes_pointer.value)
+def address_of(array) -> np.int64:
+    """Return where an array begins; 0 in the simulator, which fetches nothing."""
+    return np.int64(0 if SIMULATED else array.device_ctypes_pointer.value)

@@ -26,8 +26,6 @@ PRODUCTS, PARTS, NARROW, DENSE_ROWS, JOINED, LONG, ATTENTION, PREFETCHING = (
 )
 GATE_UP, DOWN = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel")
 OLD_GATE_UP = {(PARTS, "GATE_UP_STAGES"): 4, (PARTS, "GATE_UP_ROOM"): 80 << 10}
-OLD_DOWN = {(PARTS, "DOWN_UNITS"): 0, (PARTS, "DOWN_STAGES"): 4, (PARTS, "DOWN_ROOM"): 80 << 10}
-TWO_BLOCKS = {(PRODUCTS, "MIN_BLOCKS"): 2}
 
 
 def one_row_blocks(n: int) -> Variant:
@@ -44,25 +42,35 @@ def selection(threads: int, keys: int) -> Variant:
     return Variant(f"selection {threads} threads x {keys}", {(NARROW, "CUTS"): ((threads, keys),)})
 
 
+def one_row_gate_up(units: int, stages: int, kilobytes: int, name: str, more: dict | None = None) -> Variant:
+    """Another cut of gate and up in windows of one row."""
+    return Variant(f"gate_up {name}", {(PARTS, "ONE_ROW_GATE_UP"): (units, stages, kilobytes << 10)} | (more or {}), (GATE_UP,))
+
+
+NOT_ASKED = {(PRODUCTS, "ASK_DOWN"): False}
 VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("in force"), ROWS),
-    (Variant("no prefetch", {(PREFETCHING, "PREFETCH"): False}), (1,)),
+    (Variant("nothing prefetched", {(PREFETCHING, "PREFETCH"): False}), (1,)),
+    (Variant("down not prefetched", NOT_ASKED), (1,)),
     (Variant("prefetch before the wait", {(LONG, "ASK_EARLY"): True}, ((LONG, "long_rows"),)), (1,)),
+    (one_row_gate_up(0, 3, 60, "3 stages"), (1,)),
+    (one_row_gate_up(0, 3, 60, "3 stages, down not prefetched", NOT_ASKED), (1,)),
+    (one_row_gate_up(1, 11, 104, "all at once"), (1,)),
+    (Variant("gate_up 4 stages", OLD_GATE_UP, (GATE_UP,)), (8,)),
+    (Variant("experts for 2 blocks", {(PRODUCTS, "MIN_BLOCKS"): 2}, (GATE_UP, DOWN)), (1,)),
+    (Variant("down 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
+    (Variant("down 4 turns", {(PRODUCTS, "DOWN_TURNS"): 4}), (8,)),
+    (Variant("down not ahead", {(PRODUCTS, "DOWN_AHEAD"): False}), (1,)),
     (Variant("deep stages half early", {(DENSE_ROWS, "DEEP_EARLY"): 6}, ((DENSE_ROWS, "dense_rows"),)), (1,)),
     (Variant("3 of 4 stages early", {(DENSE_ROWS, "EARLY"): 3}, ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows"))), (1,)),
+    (one_row_blocks(7), (1,)),
     (Variant("head 14 turns", {(DENSE_ROWS, "MOST_TURNS"): 14}), (1,)),
     (Variant("head 4 turns", {(DENSE_ROWS, "MOST_TURNS"): 4}), (1,)),
-    (Variant("gate_up old cut", OLD_GATE_UP, (GATE_UP,)), ROWS),
-    (Variant("experts old cuts, 2 blocks", TWO_BLOCKS | OLD_GATE_UP | OLD_DOWN, (GATE_UP, DOWN)), (1,)),
-    (Variant("experts new cuts, 2 blocks", TWO_BLOCKS, (GATE_UP, DOWN)), (1,)),
-    (Variant("down 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
-    (Variant("down 4 turns", {(PRODUCTS, "DOWN_TURNS"): 4}), ROWS),
-    (Variant("down not ahead", {(PRODUCTS, "DOWN_AHEAD"): False}), ROWS),
     (selection(1024, 1), ROWS),
     (selection(256, 4), ROWS),
-    (one_row_blocks(7), (1,)),
     (heads(1, "attention 12 heads"), (1,)),
     (heads(9, "attention 6 heads"), (8,)),
+    (Variant("long rows of 10 steps", {(LONG, "STEPS"): 10, (LONG, "BATCH"): 2560}, ((LONG, "long_rows"),)), (1,)),
     (Variant("long rows off", {(LONG, "MOST_ROWS"): 0}), (1,)),
 )
 """Variants and the rows of the windows that they concern; the first is what is in force."""

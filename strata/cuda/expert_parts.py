@@ -87,7 +87,7 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
     @jit
     def part(
         shared, hidden, left, right, left_from, right_from, expert_bytes, row_bytes, n_groups, is_shared, number, first_shared, n_rows, experts,
-        starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, n_ahead,
+        starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, stride, n_ahead,
     ):
         thread = np.int32(cuda.threadIdx.x)
         lane, own = thread & 7, thread >> 3
@@ -103,7 +103,7 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
             if entry >= end:
                 return
             start += np.int64(expert) * expert_bytes
-            ahead += np.int64(expert) * n_ahead
+            ahead += np.int64(expert) * stride
         n_here = np.int32(end - entry)
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
         for r in range(n_here):

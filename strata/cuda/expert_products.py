@@ -117,7 +117,8 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
 
     kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared,
     experts, starts, n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
-    ahead, n_ahead, shared_ahead, n_shared_ahead): down's bank and the bytes of one of its experts, the shared expert's down and its bytes.
+    ahead, stride, n_ahead, shared_ahead, n_shared_ahead): down's bank, bytes from one of its experts to the next and of one, and the
+    shared expert's down and its bytes; addresses.
     """
     is_mixed, n_hidden = type_id != shared_type_id, n_pass * SIDE_ROWS
     part, shared_part = (expert_parts.gate_up_part(which, n_pass, target) for which in (type_id, shared_type_id))
@@ -125,8 +126,8 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     @kernel(THREADS, MIN_BLOCKS)
     def run(
         gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, experts, starts,
-        n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, n_ahead,
-        shared_ahead, n_shared_ahead,
+        n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, stride,
+        n_ahead, shared_ahead, n_shared_ahead,
     ):
         shared, hidden = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(n_hidden, np.float32)
         left, right = cuda.local.array(n_pass, np.float32), cuda.local.array(n_pass, np.float32)
@@ -140,13 +141,13 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
             shared_part(
                 shared, hidden, left, right, left_from, right_from, expert_bytes, shared_row_bytes, n_groups, True, number, first_shared, n_rows,
                 experts, starts, n_listed, entry_rows, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
-                next_from, n_next,
+                next_from, stride, n_next,
             )
         else:
             part(
                 shared, hidden, left, right, left_from, right_from, expert_bytes, row_bytes, n_groups, not is_mixed and is_shared, number,
                 first_shared, n_rows, experts, starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales,
-                hidden_sums, next_from, n_next,
+                hidden_sums, next_from, stride, n_next,
             )
 
     return run
@@ -199,11 +200,11 @@ def _activations(experts: Experts, x: Coded) -> tuple:
 
 
 def _down_places(downs: tuple[Packed, Packed] | None) -> tuple:
-    """Return address and bytes of an expert of a bank of down, and of the shared expert's; 0 bytes where nothing is to be fetched."""
+    """Return what gate_up's kernel is told of down; 0 bytes where nothing is to be fetched."""
     if downs is None or not (ASK_DOWN and prefetching.PREFETCH):
-        return (np.int64(0),) * 4
-    own, common = downs
-    return prefetching.address_of(own.raw), np.int64(own.expert_bytes), prefetching.address_of(common.raw), np.int64(common.n_out * common.row_bytes)
+        return (np.int64(0),) * 5
+    (own_from, n_own), (common_from, n_common) = ((prefetching.address_of(m.raw), np.int64(m.n_out * m.row_bytes)) for m in downs)
+    return own_from, np.int64(downs[0].expert_bytes), n_own, common_from, n_common
 
 
 def launch_gate_up(

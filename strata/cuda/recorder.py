@@ -37,6 +37,8 @@ from strata.cuda.workspace import PLACES, Lane
 from strata.rows import Place, Window
 
 RAW_FORMAT = "f16"
+HEAD_AHEAD = 24 << 20
+"""Bytes of the output matrix that the cache may fetch while the last streams are read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,7 +258,8 @@ class Recorder:
         normed = self.work.get("head normed", m * c.residual_width)
         self._add(launch_write_normalise(self.device, c, residual, m, norm=mixer.norm, normed=normed, chosen=self.lane.logit_rows))
         self.taps.see("head.normed", TOP, normed, m, c.residual_width, of_logit_rows)
-        mixed = self._mix(mixer, normed, m, "head mixed", None, ("head", TOP), of_logit_rows)
+        ahead = (self.placed.output.raw[:HEAD_AHEAD],)
+        mixed = self._mix(mixer, normed, m, "head mixed", None, ("head", TOP), of_logit_rows, ahead)
         self.taps.see_coded("head", TOP, mixed.coded, m, of_logit_rows)
         self.logits = self._product(self.placed.output, mixed, m, self.work.get("logits", m * c.vocabulary))
         return self.logits

@@ -51,7 +51,7 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
-GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32 L L L L"
+GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32 L L L L L"
 DOWN = "u8 u8 L I I I I I I I i32 i32 i32 i8 i8 f32 i32 f32"
 ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 

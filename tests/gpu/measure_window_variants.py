@@ -52,6 +52,7 @@ VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("in force"), ROWS),
     (Variant("nothing prefetched", {(PREFETCHING, "PREFETCH"): False}), (1,)),
     (Variant("down not prefetched", NOT_ASKED), (1,)),
+    (Variant("router's results late", {("strata.cuda.streams", "KNOWN_EARLY"): False}), (1,)),
     (Variant("prefetch before the wait", {(LONG, "ASK_EARLY"): True}, ((LONG, "long_rows"),)), (1,)),
     (one_row_gate_up(0, 3, 60, "3 stages"), (1,)),
     (one_row_gate_up(0, 3, 60, "3 stages, down not prefetched", NOT_ASKED), (1,)),

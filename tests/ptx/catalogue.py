@@ -51,7 +51,7 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
-GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32"
+GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32 L L L L L"
 DOWN = "u8 u8 L I I I I I I I i32 i32 i32 i8 i8 f32 i32 f32"
 ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
@@ -162,7 +162,7 @@ def float_products() -> Iterator[Entry]:
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
-        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32"), 128, name == "BF16")
+        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32 L L L L"), 128, name == "BF16")
         for n_rows in (1, 2):
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),

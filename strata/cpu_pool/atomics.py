@@ -11,6 +11,7 @@ words mean.
     load_flag(flags, i) -> int32                  acquire: with everything that whoever released the value wrote before
     store_flag(flags, i, value)                   release, of an int32 array that another device may read
     add(words, i, value) -> int64 before          compare_exchange(words, i, expected, desired) -> bool, swapped
+    load_at(at) -> int64                          add_at(at, value) -> int64 before: the same of the word at an address
     futex_wait(words, i, expected)                sleep while the low half equals `expected`; may wake for no reason
     futex_wake(words, i, n)                       wake at most n sleepers
     pause() yield_core() process_id() clock_ns()  spin hint; give the core away; pid; monotonic nanoseconds
@@ -92,6 +93,26 @@ def add(typing_context, words, i, value):
         return builder.atomic_rmw("add", _address(context, builder, words, *values[:2]), values[2], "seq_cst")
 
     return types.int64(words, types.int64, types.int64), emit
+
+
+def _word_at(builder, at):
+    return builder.inttoptr(at, WORD.as_pointer())
+
+
+@intrinsic
+def load_at(typing_context, at):
+    def emit(context, builder, signature, values):
+        return builder.load_atomic(_word_at(builder, values[0]), "seq_cst", 8)
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def add_at(typing_context, at, value):
+    def emit(context, builder, signature, values):
+        return builder.atomic_rmw("add", _word_at(builder, values[0]), values[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), emit
 
 
 @intrinsic

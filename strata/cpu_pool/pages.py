@@ -15,7 +15,7 @@ the other from the first multiple of 64 bytes on, so that no vector crosses a ca
 import numpy as np
 
 from strata.cpu_pool.fork import fork
-from strata.cpu_pool.lane_memory import address_of, load, load_floats, load_word, store, store_floats, store_word
+from strata.cpu_pool.lane_memory import address_of, load, load_byte, load_floats, load_word, store, store_floats, store_word
 from strata.cpu_pool.lane_moves import pack_bytes, swap_lanes, swap_pairs, swap_quads, transpose
 from strata.cpu_pool.lanes import as_floats, as_words, choose, first_lanes, larger, reaches, splat, splat_float, to_words
 from strata.formats.contract import GROUP
@@ -155,6 +155,39 @@ def encode_rows(begin, end, arguments):
             _encode_page(at, n_here, spans[row], page)
             at += GROUPS * GROUP_BYTES
             page += PAGE_BYTES
+
+
+@jit
+def _sum_of_bytes(at, n):
+    total = np.int32(0)
+    for i in range(n):
+        total += np.int32(load_byte(at + i) ^ 128) - np.int32(128)
+    return total
+
+
+@jit
+def encode_group(at, page, lane, spare):
+    """Fill one lane of a page from the 32 floats at `at`, with a scale of their own, as `encode_rows` does; spare: address of 32 bytes."""
+    largest = _largest_of_group(at)
+    largest = larger(largest, swap_lanes(largest, largest))
+    largest = larger(largest, swap_pairs(largest, largest))
+    dx, inverse = _scales_of(larger(largest, swap_quads(largest, largest)))
+    store(spare, pack_bytes(_codes_of(at, inverse), _codes_of(at + 32, inverse), _codes_of(at + 64, inverse), _codes_of(at + 96, inverse)))
+    first, second, to = _sum_of_bytes(spare, 16), _sum_of_bytes(spare + 16, 16), page + 4 * lane
+    for j in range(GROUPS):
+        store_word(to + j * VECTOR_BYTES, load_word(spare + 4 * j))
+    store_floats(spare, dx)
+    store_word(to + SCALES, load_word(spare))
+    store_word(to + FIRST_SUMS, np.uint32(first))
+    store_word(to + SECOND_SUMS, np.uint32(second))
+    store_word(to + SUMS, np.uint32(first + second))
+
+
+@jit
+def clear_lane(page, lane):
+    """Zero one lane of a page: a group past the end of its row."""
+    for vector in range(PAGE_BYTES // VECTOR_BYTES):
+        store_word(page + vector * VECTOR_BYTES + 4 * lane, np.uint32(0))
 
 
 @kernel

@@ -3,8 +3,8 @@
 Does not know: the plain loops, which a process without byte products uses (`strata.host.products`).
 """
 
-from strata.cpu_pool.row_products import row_body, row_grain, row_product
-from strata.cpu_pool.short_row_products import shares_octets, short_row_body, short_row_grain, short_row_product
+from strata.cpu_pool.row_products import expert_rows, row_product, row_scratch_bytes
+from strata.cpu_pool.short_row_products import expert_short_rows, shares_octets, short_row_product, short_row_scratch_bytes
 
 
 def vector_product(type_id: int, n_groups: int, instructions: str):
@@ -14,8 +14,8 @@ def vector_product(type_id: int, n_groups: int, instructions: str):
     return row_product(type_id, instructions)
 
 
-def vector_body(type_id: int, n_groups: int, instructions: str):
-    """Return (body, grain) of the same work for a fork of one's own: `row_products.row_body`, `row_products.row_grain`."""
+def vector_rows(type_id: int, n_groups: int, instructions: str):
+    """Return (rows, scratch bytes) of the same work for one expert, in a fork of one's own: see `row_products.expert_rows`."""
     if shares_octets(type_id, n_groups):
-        return short_row_body(type_id, instructions), short_row_grain
-    return row_body(type_id, instructions), row_grain
+        return expert_short_rows(type_id, instructions), short_row_scratch_bytes
+    return expert_rows(type_id, instructions), row_scratch_bytes

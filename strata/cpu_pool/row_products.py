@@ -15,7 +15,7 @@ import numpy as np
 
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.instruction_sets import byte_products
-from strata.cpu_pool.lane_memory import address_of, keep_alive, prefetch
+from strata.cpu_pool.lane_memory import address_of, keep_alive, load_word, prefetch, store_float
 from strata.cpu_pool.lane_moves import sum_lanes
 from strata.cpu_pool.lanes import splat_float
 from strata.cpu_pool.octet_products import build_meet
@@ -29,6 +29,7 @@ from strata.formats.table import FORMATS
 from strata.numerics.cpu import jit, kernel
 
 ZERO = np.float32(0.0)
+LARGEST_OCTET_BYTES = max(octet_bytes(form) for form in FORMATS.values())
 AHEAD_BYTES = 8192
 FEW_ENTRIES, FEW_TILE_ROWS, TILE_ROWS = 8, 2, 8
 GRAIN_PRODUCTS = 131072
@@ -111,58 +112,98 @@ def _four_entries(first, last):
     return first, second, third, first + 3 if first + 2 < end else end
 
 
+@jit
+def _row_of(entry_rows, entry):
+    """The activation row of an entry, from int32 at an address."""
+    return np.int64(load_word(entry_rows + 4 * entry))
+
+
+@jit
+def row_scratch_bytes(n_groups):
+    """Bytes of scratch that `expert_rows` takes for rows of n_groups groups."""
+    return LARGEST_OCTET_BYTES + TILE_ROWS * row_bytes_of(n_groups) + LINE_BYTES
+
+
 @cache
-def row_body(type_id: int, instructions: str):
-    """Compile `body(begin, end, arguments)` for `fork`: the items (listed expert, output row) of `row_product`, its arguments in order."""
+def expert_rows(type_id: int, instructions: str):
+    """Compile `rows(begin, end, weights, entries, pages, out, scratch)`: output rows begin .. end - 1 of one expert's entries.
+
+    weights: (address of the matrix, address behind what may be read); entries: (first, last, address of int32 rows of all
+    entries); pages: (address of the first page, groups of a row); out: (address of float32 [entries, n_out], n_out); scratch:
+    address of `row_scratch_bytes`.  No arrays: nothing here is counted.
+    """
     form = FORMATS[type_id]
     reader, step = octet_reader(form.name), octet_bytes(form)
     meet, meet_four = build_meet(form, reader, byte_products(instructions))
     one_product, two_products, unpack_row = _build_row_readers(form, reader, meet)
     four_products = _build_four_products(meet_four)
+    block_groups, block_bytes = form.block_weights // GROUP, form.block_bytes
 
     @jit
-    def with_several(out, n, n_rows, first, last, at, row_bytes, row, tile, page_0, pages_bytes, entry_rows):
-        """Fill out[first:last, n : n + n_rows] from the rows at `at`, tile by tile; at, tile, page_0: addresses."""
+    def with_several(begin, end, at, row, row_bytes, entries, page_0, pages_bytes, to, n_out, tile):
+        """The rows at `at`, tile by tile."""
+        first, last, entry_rows = entries
         most = FEW_TILE_ROWS if last - first <= FEW_ENTRIES else TILE_ROWS
-        for begin in range(n, n + n_rows, most):
-            end = begin + most if begin + most < n + n_rows else n + n_rows
-            for t in range(begin, end):
-                unpack_row(at + (t - n) * row_bytes, row, tile + (t - begin) * pages_bytes)
+        for n in range(begin, end, most):
+            behind = n + most if n + most < end else end
+            for t in range(n, behind):
+                unpack_row(at + (t - begin) * row_bytes, row, tile + (t - n) * pages_bytes)
             for entry in range(first, last, 4):
                 a, b, c, d = _four_entries(entry, last)
-                p0, p1 = page_0 + entry_rows[a] * pages_bytes, page_0 + entry_rows[b] * pages_bytes
-                p2, p3 = page_0 + entry_rows[c] * pages_bytes, page_0 + entry_rows[d] * pages_bytes
-                for t in range(begin, end):
-                    products = four_products(tile + (t - begin) * pages_bytes, pages_bytes, p0, p1, p2, p3)
-                    out[a, t], out[b, t], out[c, t], out[d, t] = products
+                p0, p1 = page_0 + _row_of(entry_rows, a) * pages_bytes, page_0 + _row_of(entry_rows, b) * pages_bytes
+                p2, p3 = page_0 + _row_of(entry_rows, c) * pages_bytes, page_0 + _row_of(entry_rows, d) * pages_bytes
+                for t in range(n, behind):
+                    wa, wb, wc, wd = four_products(tile + (t - n) * pages_bytes, pages_bytes, p0, p1, p2, p3)
+                    store_float(to + 4 * (a * n_out + t), wa)
+                    store_float(to + 4 * (b * n_out + t), wb)
+                    store_float(to + 4 * (c * n_out + t), wc)
+                    store_float(to + 4 * (d * n_out + t), wd)
+
+    @jit
+    def rows(begin, end, weights, entries, pages, out, scratch):
+        (matrix, behind), (first, last, entry_rows), (page_0, n_groups), (to, n_out) = weights, entries, pages, out
+        row_bytes, pages_bytes = n_groups // block_groups * block_bytes, row_bytes_of(n_groups)
+        row = row_bytes // step, row_bytes % step, behind, scratch
+        at = matrix + begin * row_bytes
+        if last - first == 1:
+            page = page_0 + _row_of(entry_rows, first) * pages_bytes
+            for t in range(begin, end):
+                store_float(to + 4 * (first * n_out + t), one_product(at + (t - begin) * row_bytes, row, page))
+        elif last - first == 2:
+            p0, p1 = page_0 + _row_of(entry_rows, first) * pages_bytes, page_0 + _row_of(entry_rows, first + 1) * pages_bytes
+            for t in range(begin, end):
+                a, b = two_products(at + (t - begin) * row_bytes, row, p0, p1)
+                store_float(to + 4 * (first * n_out + t), a)
+                store_float(to + 4 * (first * n_out + n_out + t), b)
+        else:
+            tile = (scratch + step + LINE_BYTES - 1) & -LINE_BYTES
+            with_several(begin, end, at, row, row_bytes, entries, page_0, pages_bytes, to, n_out, tile)
+
+    return rows
+
+
+def build_body(rows, scratch_bytes):
+    """Compile `body(begin, end, arguments)` for `fork`: the items (listed expert, output row) of `row_product`, its arguments in order."""
 
     @jit
     def body(begin, end, arguments):
-        raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out = arguments
-        n_out, pages_bytes = out.shape[1], row_bytes_of(n_groups)
-        spare, tile = np.zeros(step, np.uint8), np.empty(TILE_ROWS * pages_bytes + LINE_BYTES, np.uint8)
-        row = row_bytes // step, row_bytes % step, address_of(raw) + raw.size, address_of(spare)
-        page_0, tile_0 = first_line(pages), first_line(tile)
+        raw, expert_bytes, _, n_groups, experts, starts, entry_rows, pages, out = arguments
+        n_out, scratch, behind = out.shape[1], np.empty(scratch_bytes(n_groups), np.uint8), address_of(raw) + raw.size
         while begin < end:
             i, n = begin // n_out, begin % n_out
             n_rows = end - begin if end - begin < n_out - n else n_out - n
-            first, last = starts[i], starts[i + 1]
-            at = address_of(raw) + experts[i] * expert_bytes + n * row_bytes
-            if last - first == 1:
-                page = page_0 + entry_rows[first] * pages_bytes
-                for t in range(n_rows):
-                    out[first, n + t] = one_product(at + t * row_bytes, row, page)
-            elif last - first == 2:
-                p0, p1 = page_0 + entry_rows[first] * pages_bytes, page_0 + entry_rows[first + 1] * pages_bytes
-                for t in range(n_rows):
-                    out[first, n + t], out[first + 1, n + t] = two_products(at + t * row_bytes, row, p0, p1)
-            else:
-                with_several(out, n, n_rows, first, last, at, row_bytes, row, tile_0, page_0, pages_bytes, entry_rows)
+            weights, entries = (address_of(raw) + experts[i] * expert_bytes, behind), (starts[i], starts[i + 1], address_of(entry_rows))
+            rows(n, n + n_rows, weights, entries, (first_line(pages), n_groups), (address_of(out), n_out), address_of(scratch))
             begin += n_rows
-        keep_alive(spare)
-        keep_alive(tile)
+        keep_alive(scratch)
 
     return body
+
+
+@cache
+def row_body(type_id: int, instructions: str):
+    """Compile the body of `row_product` for `fork`."""
+    return build_body(expert_rows(type_id, instructions), row_scratch_bytes)
 
 
 @jit

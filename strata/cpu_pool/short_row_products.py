@@ -15,14 +15,14 @@ import numpy as np
 
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.instruction_sets import byte_products
-from strata.cpu_pool.lane_memory import address_of, keep_alive, load, load_float, store, store_floats
+from strata.cpu_pool.lane_memory import load, load_float, load_word, store, store_float, store_floats
 from strata.cpu_pool.lane_moves import mover, swap_lanes, swap_pairs
 from strata.cpu_pool.lanes import as_floats, as_words, splat_float
 from strata.cpu_pool.octet_products import build_meet
-from strata.cpu_pool.octets.contract import octet_bytes
 from strata.cpu_pool.octets.endings import build_unpack_end
 from strata.cpu_pool.octets.table import octet_reader
-from strata.cpu_pool.pages import GROUPS, LINE_BYTES, PAGE_BYTES, VECTOR_BYTES, first_line
+from strata.cpu_pool.pages import GROUPS, LINE_BYTES, PAGE_BYTES, VECTOR_BYTES
+from strata.cpu_pool.row_products import LARGEST_OCTET_BYTES, build_body
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 from strata.numerics.cpu import jit, kernel
@@ -62,49 +62,54 @@ def _sums(lanes, n_groups):
     return lanes + as_floats(swap_lanes(words, words)) if n_groups > 1 else lanes
 
 
+@jit
+def short_row_scratch_bytes(n_groups):
+    """Bytes of scratch that `expert_short_rows` takes."""
+    return LARGEST_OCTET_BYTES + VECTOR_BYTES + 2 * LINE_BYTES + BLOCK_ENTRIES * PAGE_BYTES
+
+
 @cache
-def short_row_body(type_id: int, instructions: str):
-    """Compile `body(begin, end, arguments)` for `fork`, as `row_products.row_body`, for rows that `shares_octets`."""
+def expert_short_rows(type_id: int, instructions: str):
+    """Compile `rows(begin, end, weights, entries, pages, out, scratch)`, as `row_products.expert_rows`, for rows that `shares_octets`."""
     form = FORMATS[type_id]
-    reader, step = octet_reader(form.name), octet_bytes(form)
+    reader, block_groups, block_bytes = octet_reader(form.name), form.block_weights // GROUP, form.block_bytes
     unpack, unpack_end = reader.unpack, build_unpack_end(form, reader)
     meet, _ = build_meet(form, reader, byte_products(instructions))
 
     @jit
-    def meet_block(out, n, n_rows, first, last, at, row_bytes, n_groups, end, spare, spread, sums):
-        """Fill out[first:last, n : n + n_rows] from the rows at `at` and spread pages; addresses, sums a vector's place."""
+    def meet_block(begin, end, at, row_bytes, first, last, n_groups, behind, spare, spread, sums, to, n_out):
+        """Output rows begin .. end - 1 of entries first .. last - 1, from weight rows at `at` and spread pages; sums: a vector's place."""
         n_together = GROUPS // n_groups
-        for done in range(0, n_rows, n_together):
-            n_here = n_together if n_rows - done >= n_together else n_rows - done
-            begin = at + done * row_bytes
-            octet = unpack(begin) if n_here == n_together else unpack_end(begin, n_here * row_bytes, end, spare)
+        for n in range(begin, end, n_together):
+            n_here = n_together if end - n >= n_together else end - n
+            here = at + (n - begin) * row_bytes
+            octet = unpack(here) if n_here == n_together else unpack_end(here, n_here * row_bytes, behind, spare)
             for entry in range(first, last):
                 lanes = meet(octet, spread + (entry - first) * PAGE_BYTES, splat_float(ZERO))
                 store_floats(sums, _sums(lanes, n_groups))
                 for r in range(n_here):
-                    out[entry, n + done + r] = load_float(sums + 4 * n_groups * r)
+                    store_float(to + 4 * (entry * n_out + n + r), load_float(sums + 4 * n_groups * r))
 
     @jit
-    def body(begin, end, arguments):
-        raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out = arguments
-        n_out = out.shape[1]
-        buffer = np.zeros(step + VECTOR_BYTES + 2 * LINE_BYTES + BLOCK_ENTRIES * PAGE_BYTES, np.uint8)
-        spread = first_line(buffer)
+    def rows(begin, end, weights, entries, pages, out, scratch):
+        (matrix, behind), (start, stop, entry_rows), (page_0, n_groups), (to, n_out) = weights, entries, pages, out
+        row_bytes = n_groups // block_groups * block_bytes
+        spread = (scratch + LINE_BYTES - 1) & -LINE_BYTES
         sums = spread + BLOCK_ENTRIES * PAGE_BYTES
-        spare = sums + VECTOR_BYTES
-        while begin < end:
-            i, n = begin // n_out, begin % n_out
-            n_rows = end - begin if end - begin < n_out - n else n_out - n
-            at = address_of(raw) + experts[i] * expert_bytes + n * row_bytes
-            for first in range(starts[i], starts[i + 1], BLOCK_ENTRIES):
-                last = first + BLOCK_ENTRIES if first + BLOCK_ENTRIES < starts[i + 1] else starts[i + 1]
-                for entry in range(first, last):
-                    _spread_page(first_line(pages) + entry_rows[entry] * PAGE_BYTES, n_groups, spread + (entry - first) * PAGE_BYTES)
-                meet_block(out, n, n_rows, first, last, at, row_bytes, n_groups, address_of(raw) + raw.size, spare, spread, sums)
-            begin += n_rows
-        keep_alive(buffer)
+        for first in range(start, stop, BLOCK_ENTRIES):
+            last = first + BLOCK_ENTRIES if first + BLOCK_ENTRIES < stop else stop
+            for entry in range(first, last):
+                page = page_0 + np.int64(load_word(entry_rows + 4 * entry)) * PAGE_BYTES
+                _spread_page(page, n_groups, spread + (entry - first) * PAGE_BYTES)
+            meet_block(begin, end, matrix + begin * row_bytes, row_bytes, first, last, n_groups, behind, sums + VECTOR_BYTES, spread, sums, to, n_out)
 
-    return body
+    return rows
+
+
+@cache
+def short_row_body(type_id: int, instructions: str):
+    """Compile the body of `short_row_product` for `fork`."""
+    return build_body(expert_short_rows(type_id, instructions), short_row_scratch_bytes)
 
 
 @jit

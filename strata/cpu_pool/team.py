@@ -31,12 +31,24 @@ CONTROL = types.Array(types.int64, 1, "C")
 
 @kernel
 def work(control, index):
-    """Run pieces of the team's jobs until it stops; `index` counts workers from 0."""
-    n_run = 0
+    """Run pieces of the team's jobs until it stops; `index` counts workers from 0.
+
+    A worker that was woken too late for a job spins too: it is there for the next one.
+    """
+    spin_ns = 0
     while load(control, STOP) == 0:
-        wait_for_work(control, control[SPIN_NS] if n_run > 0 else 0)
-        n_run = run_claimed(control)
-        control[PIECES_RUN + LINE_WORDS * index] += n_run
+        wait_for_work(control, spin_ns)
+        control[PIECES_RUN + LINE_WORDS * index] += run_claimed(control)
+        spin_ns = control[SPIN_NS]
+
+
+@kernel
+def pieces_run(control):
+    """Pieces that all workers have run so far."""
+    total = 0
+    for index in range(control[N_WORKERS]):
+        total += control[PIECES_RUN + LINE_WORDS * index]
+    return total
 
 
 @kernel
@@ -129,7 +141,7 @@ class Team:
     @property
     def n_pieces_run(self) -> int:
         """The same, of all workers together."""
-        return int(self.control[PIECES_RUN::LINE_WORDS][:self.n_threads - 1].sum())
+        return pieces_run(self.control)
 
     def close(self) -> None:
         """Stop and join the workers, after a running job has ended; closing again does nothing."""

@@ -60,7 +60,7 @@ def blocks_of(n_out: int) -> int:
 
 
 def _one_step(type_name: str, u: int, n_rows: int, follow):
-    """Build step u of STEPS: four elements of the thread's lanes, for all outputs and rows; then what follows."""
+    """Build step u of a batch: four elements of the thread's lanes, for all outputs and rows; then what follows."""
     widen_four, value_bytes = WIDEN_FOUR[type_name]
 
     @jit
@@ -81,18 +81,18 @@ def _nothing(at, pitch, held, lanes):
     return
 
 
-def _chains(type_name: str, n_rows: int):
+def _chains(type_name: str, n_rows: int, steps: int):
     """Build `advance(at, pitch, x, first, places, n_in, thread, held, ahead, lanes)`: a thread's chains over all its elements."""
     value_bytes = WIDEN_FOUR[type_name][1]
-    batch, n_held = STEPS * WIDE, 4 * STEPS * n_rows
+    batch, n_held = steps * WIDE, 4 * steps * n_rows
     one = _one_step(type_name, 0, n_rows, _nothing)
     compute = _nothing
-    for u in reversed(range(STEPS)):
+    for u in reversed(range(steps)):
         compute = _one_step(type_name, u, n_rows, compute)
 
     @jit
     def fetch(x, places, i, to):
-        for u in range(STEPS):
+        for u in range(steps):
             for r in range(n_rows):
                 v = 4 * (u * n_rows + r)
                 to[v], to[v + 1], to[v + 2], to[v + 3] = load_four_floats(x, 4 * (places[r] + i + u * WIDE))
@@ -139,17 +139,15 @@ def _tree(n_rows: int):
     return total, 4 * per, n_half
 
 
-@cache
-def wide_rows(type_name: str, n_rows: int, target: Target):
-    """Return the kernel for exactly n_rows (LEAST_ROWS .. MOST_ROWS) rows; grid: the blocks of both matrices, THREADS threads.
+def wide_block(type_name: str, n_rows: int, steps: int, target: Target):
+    """Build `compute(block, weights, n_in, n_own, x, results)`: one block of a matrix for exactly n_rows rows, by addresses.
 
-    kernel(weights, other, n_in, n_out, n_other, x, out, other_out): two matrices of the same input, the second's blocks behind the
-    first's; n_other may be 0.
+    `steps`: elements of a lane whose activations are fetched together.
     """
     own_rows = rows_per_part(n_rows)
-    fetch, advance, batch = _chains(type_name, own_rows)
+    fetch, advance, batch = _chains(type_name, own_rows, steps)
     total, per_sum, n_half = _tree(own_rows)
-    n_lanes, n_held, value_bytes = 2 * n_half, 4 * STEPS * own_rows, WIDEN_FOUR[type_name][1]
+    n_lanes, n_held, value_bytes = 2 * n_half, 4 * steps * own_rows, WIDEN_FOUR[type_name][1]
     copy, move = copier(16, 0, 0, target, once=True), copies(target, 0)
     commit, wait_all = move.commit, move.wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
@@ -163,22 +161,16 @@ def wide_rows(type_name: str, n_rows: int, target: Target):
                 copy(shared + (o * pitch + at), source + at)
         commit()
 
-    @kernel(THREADS, 1)
-    def run(weights, other, n_in, n_out, n_other, x, out, other_out):
+    @jit
+    def compute(block, weights, n_in, n_own, x, results):
         shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
         lanes, kept = cuda.local.array(n_lanes, np.float32), cuda.local.array(n_half, np.float32)
         held, ahead = cuda.local.array(n_held, np.float32), cuda.local.array(n_held, np.float32)
         places = cuda.local.array(own_rows, np.int64)
         thread, part = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
         in_warp, warp = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.threadIdx.x) >> 5
-        block, n_first = np.int32(cuda.blockIdx.x), np.int32((n_out + OUTPUTS - 1) // OUTPUTS)
-        is_other = block >= n_first
-        place = global_address(other) if is_other else global_address(weights)
-        results = global_address(other_out) if is_other else global_address(out)
-        n_own = n_other if is_other else n_out
-        first = np.int32((block - n_first if is_other else block) * OUTPUTS)
-        pitch = np.int32(n_in * value_bytes)
-        begin(shared, place, first, n_own, pitch)
+        first, pitch = np.int32(block * OUTPUTS), np.int32(n_in * value_bytes)
+        begin(shared, weights, first, n_own, pitch)
         go_on()
         for r in range(own_rows):
             places[r] = np.int64(min(np.int32(part * own_rows + r), np.int32(n_rows - 1))) * n_in
@@ -196,5 +188,25 @@ def wide_rows(type_name: str, n_rows: int, target: Target):
         row, n = np.int32(part * own_rows + which // OUTPUTS), np.int32(first + which % OUTPUTS)
         if in_warp % per_sum == 0 and row < n_rows and n < n_own:
             store_global_float(results + 4 * (np.int64(row) * n_own + n), value)
+
+    return compute
+
+
+@cache
+def wide_rows(type_name: str, n_rows: int, target: Target):
+    """Return the kernel for exactly n_rows (LEAST_ROWS .. MOST_ROWS) rows; grid: the blocks of both matrices, THREADS threads.
+
+    kernel(weights, other, n_in, n_out, n_other, x, out, other_out): two matrices of the same input, the second's blocks behind the
+    first's; n_other may be 0.
+    """
+    compute = wide_block(type_name, n_rows, STEPS, target)
+
+    @kernel(THREADS, 1)
+    def run(weights, other, n_in, n_out, n_other, x, out, other_out):
+        block, n_first = np.int32(cuda.blockIdx.x), np.int32((n_out + OUTPUTS - 1) // OUTPUTS)
+        is_other = block >= n_first
+        place = global_address(other) if is_other else global_address(weights)
+        results = global_address(other_out) if is_other else global_address(out)
+        compute(np.int32(block - n_first) if is_other else block, place, n_in, n_other if is_other else n_out, x, results)
 
     return run

@@ -25,6 +25,8 @@ FIELDS = 16
 FLAG, N_ROWS, N_DISTINCT, N_CACHED, N_FETCHED, N_JOBS, JOB_ENTRIES, CACHED_ENTRIES, FETCHED_ENTRIES = range(9)
 """Words of a header."""
 RUNNING, ABORTED, GAVE_UP = 0, 1, 2
+JOB_SHAPES = 1024
+"""Shapes of jobs whose views are remembered."""
 STEP_MASK = 0x3FFFFFFF
 """Steps start again at 0 behind this one."""
 ROW_STEP = 256
@@ -40,13 +42,11 @@ class Mapped:
 
 
 def mapped(device: CudaDevice, n: int, dtype) -> Mapped:
-    """Return n zeros in mapped memory."""
+    """Return n values in mapped memory, contents undefined."""
     card = device.mapped(n, dtype)
     if device.is_blueprint:
         return Mapped(card, None)
-    host = np.ndarray.view(card, np.ndarray) if isinstance(card, np.ndarray) else np.asarray(card)
-    host[:] = 0
-    return Mapped(card, host)
+    return Mapped(card, np.ndarray.view(card, np.ndarray) if isinstance(card, np.ndarray) else np.asarray(card))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +71,8 @@ class Mailbox:
         self.stop = mapped(device, 1, np.int32)
         self.steps = device.zeros(purpose, n_layers, np.int32)
         self._few, self._many = self._made(PLACES), None
+        self._jobs: dict[tuple[int, int, int], tuple[np.ndarray, ...]] = {}
+        self._clear()
 
     def areas(self, n_rows: int) -> Areas | None:
         """Return the areas of a window of n_rows; None where it would not fit into those that there are."""
@@ -86,11 +88,31 @@ class Mailbox:
         """Return a layer's message on the host, int32 [FIELDS]."""
         return self.headers.host[place * FIELDS : (place + 1) * FIELDS]
 
+    def jobs(self, n_rows: int, n_jobs: int, n_entries: int) -> tuple[np.ndarray, ...]:
+        """Return the host's views (experts, starts, rows, values, outputs) of jobs of these sizes in a window of n_rows."""
+        shape = n_rows, n_jobs, n_entries
+        found = self._jobs.get(shape)
+        if found is None:
+            found = self._viewed(*shape)
+            if n_rows <= PLACES and len(self._jobs) < JOB_SHAPES:
+                self._jobs[shape] = found
+        return found
+
+    def _viewed(self, n_rows: int, n_jobs: int, n_entries: int) -> tuple[np.ndarray, ...]:
+        areas, width = self.areas(n_rows), self.config.hidden
+        lists = areas.job_experts.host[:n_jobs], areas.job_starts.host[: n_jobs + 1], areas.job_rows.host[:n_entries]
+        values, outputs = ((area.host[: n * width].reshape(n, width)) for area, n in ((areas.values, n_rows), (areas.outputs, n_entries)))
+        return *lists, values, outputs
+
     def reset(self) -> None:
         """Start all steps at 0 again; the stream must be idle."""
-        for one in (self.headers, self.done, self.stop):
-            one.host[:] = 0
+        self._clear()
         self.steps.copy_to_device(np.zeros(self.n_layers, np.int32))
+
+    def _clear(self) -> None:
+        for one in (self.headers, self.done, self.stop):
+            if one.host is not None:
+                one.host[:] = 0
 
     def _made(self, n_rows: int) -> Areas:
         c, device = self.config, self.device

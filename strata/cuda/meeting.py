@@ -181,13 +181,10 @@ class Meetings:
     def _compute(self, place: int, is_prompt: bool) -> None:
         """Have a layer's jobs computed, and answer."""
         self._require_running()
-        header, width = self.mailbox.header(place), self.config.hidden
-        n_jobs, n_entries, n_rows = int(header[N_JOBS]), int(header[JOB_ENTRIES]), int(header[N_ROWS])
-        areas = self.mailbox.areas(n_rows)
-        experts, starts, rows = areas.job_experts.host[:n_jobs], areas.job_starts.host[: n_jobs + 1], areas.job_rows.host[:n_entries]
-        values, out = areas.values.host[: n_rows * width].reshape(n_rows, width), areas.outputs.host[: n_entries * width].reshape(n_entries, width)
+        header = self.mailbox.header(place).tolist()
+        job = self.mailbox.jobs(header[N_ROWS], header[N_JOBS], header[JOB_ENTRIES])
         with self.tier.prompt_pool if is_prompt else self.tier.pool:
-            self.tier.jobs.compute(self.layers[place], experts, starts, rows, values, out, is_prompt)
+            self.tier.jobs.compute(self.layers[place], *job, is_prompt)
         answer(self.mailbox.done.host, place, self.step)
 
     def _require_running(self) -> None:

@@ -1,20 +1,23 @@
 """The CPU pool's side of a card's expert tier: the experts that no card computes, one job each, all of a layer in one call.
 
 `compute` takes rows as the router saw them, codes them itself, and leaves each entry's output in its line: the bits that the host
-executor computes.  Experts are read where the arena has them; listed neighbours of one bank share a call.  One thread calls it.
+executor computes.  Experts are read where the arena has them; what does not change from call to call is prepared once for a layer.
+One thread calls it.
 Does not know: cards, windows, why an expert is not on a card.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
 
-from strata.cpu_pool.arena import PARTS
-from strata.cpu_pool.expert_jobs import expert_jobs
+from strata.cpu_pool.arena import COPIES, FILE, PARTS
+from strata.cpu_pool.expert_addresses import ExpertAddresses
+from strata.cpu_pool.expert_jobs import expert_jobs, room_bytes
 from strata.cpu_pool.instruction_sets import PLAIN, instruction_set
 from strata.cpu_pool.pages import buffer_words
 from strata.cpu_pool.team import Team
@@ -25,6 +28,19 @@ from strata.host.matrix import Activations, Entries, Matrix
 from strata.host.placed import PlacedMoe
 
 SPAN = 32
+FEWEST = 16
+"""Rows and entries that there is room for from the start."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerJobs:
+    """A layer's kernel (None: plain loops), where its experts lie and which of them are copies (`ExpertAddresses.of`), groups of a row and of a hidden row."""
+
+    run: Callable | None
+    addresses: np.ndarray
+    copied: np.ndarray
+    n_groups_in: int
+    n_groups_hidden: int
 
 
 class PoolJobs:
@@ -37,14 +53,18 @@ class PoolJobs:
         self, layers: Mapping[int, PlacedMoe], arena, team: Team, clocks: tuple[AbstractContextManager, AbstractContextManager], blobs: Counter
     ) -> None:
         self.layers, self.arena, self.team, self.clocks, self.blobs = layers, arena, team, clocks, blobs
-        self._banks: dict[tuple[str, int], tuple[Matrix, ...]] = {}
-        self._room = self._lines = self._spans = np.empty(0, np.int32)
-        self._floats = np.empty(0, np.float32)
+        self._addresses, self._prepared = ExpertAddresses(arena), {}
+        self._lines = self._spans = self._pages = np.empty(0, np.int32)
+        self._room, self._sizes = np.empty(0, np.uint8), set()
 
     def use_arena(self, arena) -> None:
         """Read experts from another arena from now on."""
-        self.arena = arena
-        self._banks.clear()
+        self.arena, self._addresses = arena, ExpertAddresses(arena)
+        self._prepared.clear()
+
+    def renew(self, layer: int, *experts: int) -> None:
+        """Experts have moved in the arena."""
+        self._addresses.renew(layer, experts)
 
     def compute(
         self, layer: int, experts: np.ndarray, starts: np.ndarray, rows: np.ndarray, values: np.ndarray, out: np.ndarray, is_prompt: bool
@@ -53,60 +73,67 @@ class PoolJobs:
 
         Raises PoolJobError where a job fails.
         """
-        with self.clocks[int(is_prompt)]:
+        with self.clocks[is_prompt]:
             try:
-                sources = [self.arena.source(layer, expert) for expert in experts.tolist()]
-                at = 0
-                for bank, run in groupby(sources, key=itemgetter(0)):
-                    places = np.array([place for _, place in run], np.int32)
-                    end = at + len(places)
-                    first, last = int(starts[at]), int(starts[end])
-                    self._compute(self._bank(bank, layer), places, starts[at : end + 1] - starts[at], rows[first:last], values, out[first:last])
-                    self.blobs[bank] += len(places)
-                    at = end
+                job = self._prepared.get(layer) or self._prepare(layer)
+                self._make_room(job, len(experts), len(values), len(rows))
+                if job.run is None:
+                    self._bank_by_bank(layer, experts, starts, rows, values, out)
+                else:
+                    job.run(self.team.control, job.addresses, experts, starts, rows, self._lines, values, self._spans, out, self._pages, self._room)
             except Exception as error:
                 raise PoolJobError(layer, error) from error
+            n_copied = np.count_nonzero(job.copied[experts])
+            self.blobs[COPIES] += n_copied
+            self.blobs[FILE] += len(experts) - n_copied
 
-    def _compute(self, bank: tuple[Matrix, ...], experts, starts, rows, values, out) -> None:
-        gate, up, down = bank
-        instructions, n_entries, control = instruction_set(), len(rows), self.team.control
-        self._make_room(gate, values.shape[0], n_entries)
-        gates, ups = self._floats[: 2 * n_entries * gate.n_out].reshape(2, n_entries, gate.n_out)
-        lines, spans = self._lines[:n_entries], self._spans
-        if instructions == PLAIN:
-            self._one_by_one(bank, Entries(experts, starts, rows), values, gates, ups, out)
+    def _prepare(self, layer: int) -> LayerJobs:
+        placed, instructions, run = self.layers[layer], instruction_set(), None
+        n_in, n_hidden = placed.gate.n_in // GROUP, placed.gate.n_out // GROUP
+        addresses, copied = self._addresses.of(layer)
+        if instructions != PLAIN:
+            run = expert_jobs((placed.gate.type_id, placed.up.type_id, placed.down.type_id), n_in, n_hidden, instructions)
+        self._prepared[layer] = LayerJobs(run, addresses, copied, n_in, n_hidden)
+        return self._prepared[layer]
+
+    def _make_room(self, job: LayerJobs, n_experts: int, n_rows: int, n_entries: int) -> None:
+        """Have scratch for so many experts, rows and entries, which is looked at once for each such size."""
+        size = job.n_groups_in, job.n_groups_hidden, n_experts, n_rows, n_entries
+        if size in self._sizes:
             return
-        n_in, n_hidden = gate.n_in // GROUP, gate.n_out // GROUP
-        pages, hidden = self._room[: buffer_words(values.shape[0], n_in)], self._room[buffer_words(values.shape[0], n_in) :]
-        run = expert_jobs((gate.type_id, up.type_id, down.type_id), n_in, n_hidden, instructions)
-        run(control, gate.place, up.place, down.place, experts, starts, rows, values, spans, pages, gates, ups, hidden, lines, out)
+        most, pages = max(n_rows, n_entries, FEWEST), buffer_words(n_rows, job.n_groups_in)
+        if len(self._spans) < most:
+            self._spans, self._lines = np.full(most, SPAN, np.int32), np.arange(most, dtype=np.int32)
+        if len(self._pages) < pages:
+            self._pages = np.empty(pages, np.int32)
+        room = room_bytes(self.team.n_threads, n_experts, n_rows, n_entries, job.n_groups_in, job.n_groups_hidden)
+        if len(self._room) < room:
+            self._room = np.empty(room, np.uint8)
+        self._sizes.add(size)
 
-    def _one_by_one(self, bank: tuple[Matrix, ...], entries: Entries, values, gates, ups, out) -> None:
-        """The same with the plain loops, which say what is computed."""
+    # ---- the plain loops, which say what is computed
+
+    def _bank_by_bank(self, layer: int, experts, starts, rows, values, out) -> None:
+        sources, at = [self.arena.source(layer, expert) for expert in experts.tolist()], 0
+        for bank, run in groupby(sources, key=itemgetter(0)):
+            places = np.array([place for _, place in run], np.int32)
+            end = at + len(places)
+            first, last = int(starts[at]), int(starts[end])
+            entries = Entries(places, starts[at : end + 1] - starts[at], rows[first:last])
+            self._one_by_one(self._bank(bank, layer), entries, values, out[first:last])
+            at = end
+
+    def _one_by_one(self, bank: tuple[Matrix, ...], entries: Entries, values, out) -> None:
         gate, up, down = bank
         control, n_entries = self.team.control, entries.n_entries
         x = Activations(values, control, self._spans[: values.shape[0]])
-        gate.times(x, True, control, entries, gates)
-        up.times(x, True, control, entries, ups)
+        gates, ups = gate.times(x, True, control, entries), up.times(x, True, control, entries)
         activate(gates, ups)
         own = Entries(entries.experts, entries.starts, self._lines[:n_entries])
         down.times(Activations(gates, control, self._spans[:n_entries]), True, control, own, out)
 
-    def _make_room(self, gate: Matrix, n_rows: int, n_entries: int) -> None:
-        """Have scratch for so many rows and entries."""
-        most = max(n_rows, n_entries)
-        if len(self._spans) < most:
-            self._spans, self._lines = np.full(most, SPAN, np.int32), np.arange(most, dtype=np.int32)
-        words = buffer_words(n_rows, gate.n_in // GROUP) + buffer_words(n_entries, gate.n_out // GROUP)
-        if self._room.size < words:
-            self._room = np.empty(words, np.int32)
-        if self._floats.size < 2 * n_entries * gate.n_out:
-            self._floats = np.empty(2 * n_entries * gate.n_out, np.float32)
-
     def _bank(self, source: str, layer: int) -> tuple[Matrix, ...]:
         """Return a layer's gate, up and down over a bank of the arena."""
-        if (source, layer) not in self._banks:
-            blobs = [self.arena.bank(source, layer, part) for part in PARTS]
-            placed = (getattr(self.layers[layer], part) for part in PARTS)
-            self._banks[source, layer] = tuple(matrix.over(blob.reshape(-1), blob.shape[1]) for matrix, blob in zip(placed, blobs, strict=True))
-        return self._banks[source, layer]
+        blobs = [self.arena.bank(source, layer, part) for part in PARTS]
+        placed = (getattr(self.layers[layer], part) for part in PARTS)
+        return tuple(matrix.over(blob.reshape(-1), blob.shape[1]) for matrix, blob in zip(placed, blobs, strict=True))

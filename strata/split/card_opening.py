@@ -21,6 +21,8 @@ from strata.split.tier_sizes import TierSize
 from strata.split.tiers import DeviceTier
 
 LOG = logging.getLogger(__name__)
+POOL_SPIN_US = 2000
+"""How long a card's idle workers spin: longer than the time between two layers' meetings, or between two windows of a run that decodes."""
 
 
 def free_bytes(device) -> int | None:
@@ -56,7 +58,7 @@ def open_card_tier(device, layers: Mapping[int, PlacedMoe], residency: Residency
     """Open a card's tier, its share 0 until the copies in RAM are known; raises DeviceMemoryError, DeviceError."""
     device.attach()
     memory = card_memory(device, layers, size.n_slots, size.n_places, arena.expert)
-    team = Team(n_threads)
+    team = Team(n_threads, spin_us=POOL_SPIN_US)
     require_exact_team(f"the pool of {device.name}", team)
     warn_where_fma_is_slow()
     return CardTier(device.name, layers, residency, memory, arena, 0, team)

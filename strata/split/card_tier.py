@@ -27,7 +27,7 @@ class CardTier(DeviceTier):
 
     def __init__(self, name: str, layers: Mapping[int, PlacedMoe], residency: Residency, memory: ExpertStore, arena, share: int, team: Team) -> None:
         super().__init__(name, layers, residency, memory, arena, share, team)
-        self.jobs = PoolJobs(layers, arena, team, (UNTIMED, UNTIMED), self.blobs)
+        self.jobs = self._pool_jobs = PoolJobs(layers, arena, team, (UNTIMED, UNTIMED), self.blobs)
         self.sources, self.sources_version = np.zeros((*residency.slot_of.shape, 3), np.int64), 0
         self._team = team
         self._copies: LockedCopies | None = None
@@ -40,7 +40,7 @@ class CardTier(DeviceTier):
     def use_arena(self, arena) -> None:
         """Read experts from another arena from now on."""
         super().use_arena(arena)
-        self.jobs.use_arena(arena)
+        self._pool_jobs.use_arena(arena)
 
     def use_copies(self, copies: LockedCopies) -> None:
         """Fetch from copies of the arena's that are page-locked; once, when the arena is the last one."""
@@ -51,6 +51,7 @@ class CardTier(DeviceTier):
     def exchange(self, layer: int, leaves: int, comes: int, blobs: Mapping[str, np.ndarray]) -> None:
         """As of `DeviceTier`; the card fetches the two where they lie now."""
         super().exchange(layer, leaves, comes, blobs)
+        self._pool_jobs.renew(layer, leaves, comes)
         if self._copies is not None:
             for expert in (leaves, comes):
                 self.sources[layer, expert] = self._copies.addresses(layer, expert)

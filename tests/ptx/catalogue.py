@@ -51,7 +51,7 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
-GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32"
+GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32 L L L L L"
 DOWN = "u8 u8 L I I I I I I I i32 i32 i32 i8 i8 f32 i32 f32"
 ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
@@ -98,7 +98,7 @@ def expert_products() -> Iterator[Entry]:
             yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 80, chosen)
             for ahead in (True, False):
                 yield Entry(
-                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, t),
+                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t),
                     _signature(DOWN), 80, chosen and ahead,
                 )
     for name, n_rows, staged in (("BF16", 1, True), ("BF16", 8, True), ("BF16", 8, False), ("F32", 8, True), ("F16", 2, True)):
@@ -129,16 +129,15 @@ def joined_products() -> Iterator[Entry]:
 
 def window_products() -> Iterator[Entry]:
     from strata.cuda import window_kernels
-    from strata.cuda.joined_rows import float_cut
     from strata.cuda.window_cuts import cut_of
 
     for type_id, form in FORMATS.items():
         seen = set()
         for n_groups, n_out in ((80, 16384), (192, 2560), (24, 83), (22, 83)):
             cut = cut_of(type_id, n_groups, (n_out,), 227 << 10)
-            for floats, n_rows in (("", 0), ("BF16", 5), ("BF16", 8)) if (n_groups, n_out) == (80, 16384) else (("", 0),):
-                staged = bool(floats) and float_cut(floats, 2560, n_rows, window_kernels.FLOAT_OUTPUTS)[0]
-                kind = cut.units, cut.stages, cut.held, floats, n_rows, staged
+            beside = (("BF16", 5, True), ("BF16", 8, True), ("BF16", 8, False)) if (n_groups, n_out) == (80, 16384) else ()
+            for floats, n_rows, wide in (("", 0, False), *beside):
+                kind = cut.units, cut.stages, cut.held, floats, n_rows, wide
                 if kind not in seen:
                     seen.add(kind)
                     yield Entry(
@@ -163,7 +162,7 @@ def float_products() -> Iterator[Entry]:
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
-        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32"), 128, name == "BF16")
+        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32 L L L L"), 128, name == "BF16")
         for n_rows in (1, 2):
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),

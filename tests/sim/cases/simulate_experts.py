@@ -27,6 +27,14 @@ def test_down(name, width, n_out, n_rows, parts, card, control):
     checks_experts.check_down(card, control, by_name(name), width, n_out, n_rows, 2, parts)
 
 
+def test_down_of_rows_taken_whole(card, control, monkeypatch):
+    from strata.cuda import expert_products
+
+    monkeypatch.setattr(expert_products, "FEW_ENTRIES", 0)
+    monkeypatch.setattr(expert_products, "SHORT_TURNS", 3)
+    checks_experts.check_down(card, control, by_name("Q4_0"), 320, 256, 2, 2, shared_form=by_name("Q2_0"))
+
+
 @pytest.mark.parametrize(("name", "shared", "n_rows"), [("Q2_0", "Q4_0", 1), ("Q4_0", "Q2_0", 5)])
 def test_a_shared_expert_of_another_format(name, shared, n_rows, card, control):
     checks_experts.check_gate_up(card, control, by_name(name), 320, 32, n_rows, 2, shared_form=by_name(shared))

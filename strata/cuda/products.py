@@ -19,14 +19,12 @@ from strata.cuda.readers import reader_of
 from strata.cuda.shapes import shared_room
 from strata.cuda.tile_grids import shape_of, turns_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import EXPERTS, WINDOW, Tile, chunk_tile, experts_tile
+from strata.cuda.tiles import LEAST_EXPERT_ROWS, WINDOW, Tile, chunk_tile, experts_tile
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 
 WINDOW_ROWS = 8
-LEAST_ROWS = EXPERTS.n_rows
-"""Rows of the smallest tile of listed experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +87,8 @@ class Lists:
 
 
 def most_tiles(most_experts: int, most_entries: int) -> int:
-    """Return how many tiles of LEAST_ROWS rows the entries of at most most_experts experts can need."""
-    return min(most_experts, most_entries) + most_entries // LEAST_ROWS
+    """Return how many tiles of LEAST_EXPERT_ROWS rows the entries of at most most_experts experts can need."""
+    return min(most_experts, most_entries) + most_entries // LEAST_EXPERT_ROWS
 
 
 def make_coded(device: CudaDevice, purpose: str, n_rows: int, n: int) -> Coded:
@@ -181,7 +179,7 @@ def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, pro
 
 
 def plan(device: CudaDevice, lists: Lists, programmatic: bool = False, tile: Tile | None = None) -> Launch:
-    """Cut the listed experts' entries into tiles for `listed_tiled` with the same tiling, of LEAST_ROWS rows or more."""
+    """Cut the listed experts' entries into tiles for `listed_tiled` with the same tiling, of LEAST_EXPERT_ROWS rows or more."""
     tile = tile or experts_tile(device.target, shared_room(device.card.capability))
     arguments = (np.int32(tile.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)

@@ -228,9 +228,10 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         return kernel, shape, (weights, *_int32s(n_in, n_out, per_block, pitch), x, out)
     room = shared_room(device.card.capability)
     if n_in >= float_rows.LONG_ROW and float_wide_rows.takes(type_name, n_in, n_rows, room):
-        n_blocks = float_wide_rows.blocks_of(n_out) + float_wide_rows.blocks_of(other.n_out)
-        shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows))
-        kernel = float_wide_rows.wide_rows(type_name, n_rows, device.target)
+        sides = float_wide_rows.sides_of(type_name, n_in, n_rows, room)
+        n_blocks = sum(float_wide_rows.blocks_of(n, sides) for n in (n_out, other.n_out))
+        shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows, sides))
+        kernel = float_wide_rows.wide_rows(type_name, n_rows, sides, device.target)
         return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out)
     if float_long_rows.takes(type_name, n_in, n_rows, room):
         n_blocks = float_long_rows.blocks_of(n_out) + float_long_rows.blocks_of(other.n_out)

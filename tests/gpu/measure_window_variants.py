@@ -84,12 +84,12 @@ def chosen(words: list[str]) -> list[tuple[Variant, tuple[int, ...]]]:
     return [first, *(one for one in others if not words or any(word in one[0].name for word in words))]
 
 
-def made_stage(device):
+def made_stage(device, n_layers: int = LAYERS):
     """Return the model's configuration and its stage on a card, or on a blueprint, whose arrays hold nothing."""
     from strata.bench.gpu.geometry import REAL, with_layers
     from strata.bench.gpu.stage import stage_of, weights_of
 
-    config = with_layers(REAL, LAYERS)
+    config = with_layers(REAL, n_layers)
     return config, stage_of(device, config, weights_of(config, DENSE, EXPERTS, HEAD), SEED)
 
 

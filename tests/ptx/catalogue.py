@@ -96,7 +96,7 @@ def expert_products() -> Iterator[Entry]:
     for own, common, chosen in pairs:
         name, ids = own.name if own is common else f"{own.name} and {common.name}", (own.type_id, common.type_id)
         for n_pass in (1, PASS_ROWS):
-            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 80, chosen)
+            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 128 if n_pass == 1 else 80, chosen)
             for ahead in (True, False):
                 yield Entry(
                     f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t),

@@ -98,7 +98,7 @@ def link(ptx: str, capability: tuple[int, int]) -> tuple[bytes, Resources]:
     """Return the cubin of a kernel's PTX and its resources."""
     from cuda.bindings import nvjitlink
 
-    handle = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-verbose"])
+    handle = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-verbose", "-no-cache"])
     try:
         data = ptx.encode()
         nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "kernel")

@@ -13,10 +13,10 @@ from functools import cache, partial
 
 import numpy as np
 
+from strata.cuda.cell_classes import class_of
 from strata.cuda.device import CudaDevice
 from strata.cuda.draft_cells import PURPOSE as CELLS
 from strata.cuda.draft_cells import DraftCells
-from strata.cuda.executor import class_of
 from strata.cuda.graphs import GraphTable
 from strata.cuda.held_rows import HeldRows
 from strata.cuda.launch import BUILDING, Launch, send

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.cuda.cell_classes import class_of
 from strata.cuda.chunk_buffers import CardChunkBuffers, ChunkWorkspace
 from strata.cuda.device import CudaDevice
 from strata.cuda.graphs import GraphTable
@@ -35,8 +36,6 @@ from strata.numerics.rotary import rotary_table
 from strata.numerics.rounding import RoundingMode
 from strata.rows import Place, Window
 
-SMALLEST_CLASS = 64
-"""Cells of the smallest class of contexts."""
 FIRST_RUNS = "what kernels and graphs take when they first run"
 """The purpose to which the driver's own memory is accounted (local memory, code that it loads late)."""
 MOST_WIDE = 4
@@ -394,11 +393,3 @@ class CudaExecutor:
             self.sessions = self.table = None
             for purpose in (self._purpose, self._tables):
                 self.device.give_back(purpose)
-
-
-def class_of(n_cells: int) -> int:
-    """Return the smallest power of two, SMALLEST_CLASS at least, that is not below n_cells."""
-    size = SMALLEST_CLASS
-    while size < n_cells:
-        size *= 2
-    return size

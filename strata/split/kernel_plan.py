@@ -15,8 +15,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from strata.cuda.blueprint import Blueprint
+from strata.cuda.cell_classes import SMALLEST_CLASS
 from strata.cuda.draft_layer import CudaDrafts
-from strata.cuda.executor import SMALLEST_CLASS, CudaExecutor
+from strata.cuda.executor import CudaExecutor
 from strata.cuda.expert_cache import CardExpertMemory
 from strata.cuda.placed import CardStage, place_stage
 from strata.cuda.placed_drafts import place_drafts

@@ -34,6 +34,8 @@ from strata.formats.table import FORMATS
 
 MIN_BLOCKS = 3
 """Blocks that a multiprocessor should hold: bounds the registers."""
+ONE_ROW_BLOCKS = 2
+"""The same for gate_up in windows of one row, whose stages leave room for no more (expert_parts.ONE_ROW_GATE_UP)."""
 DOWN_TURNS = 2
 """Turns of a block of down: with 2, the 11 experts of one row of width 2560 are 220 blocks."""
 SHORT_DOWNS, SHORT_TURNS, FEW_ENTRIES = True, 4, 48
@@ -125,7 +127,7 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     is_mixed, n_hidden = type_id != shared_type_id, n_pass * SIDE_ROWS
     part, shared_part = (expert_parts.gate_up_part(which, n_pass, target) for which in (type_id, shared_type_id))
 
-    @kernel(THREADS, MIN_BLOCKS)
+    @kernel(THREADS, ONE_ROW_BLOCKS if n_pass == 1 else MIN_BLOCKS)
     def run(
         gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, experts, starts,
         n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, stride,

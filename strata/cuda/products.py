@@ -19,14 +19,12 @@ from strata.cuda.readers import reader_of
 from strata.cuda.shapes import shared_room
 from strata.cuda.tile_grids import shape_of, turns_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import EXPERTS, WINDOW, Tile, chunk_tile, experts_tile
+from strata.cuda.tiles import LEAST_EXPERT_ROWS, WINDOW, Tile, chunk_tile, experts_tile
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 
 WINDOW_ROWS = 8
-LEAST_ROWS = EXPERTS.n_rows
-"""Rows of the smallest tile of listed experts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +87,8 @@ class Lists:
 
 
 def most_tiles(most_experts: int, most_entries: int) -> int:
-    """Return how many tiles of LEAST_ROWS rows the entries of at most most_experts experts can need."""
-    return min(most_experts, most_entries) + most_entries // LEAST_ROWS
+    """Return how many tiles of LEAST_EXPERT_ROWS rows the entries of at most most_experts experts can need."""
+    return min(most_experts, most_entries) + most_entries // LEAST_EXPERT_ROWS
 
 
 def make_coded(device: CudaDevice, purpose: str, n_rows: int, n: int) -> Coded:
@@ -181,7 +179,7 @@ def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, pro
 
 
 def plan(device: CudaDevice, lists: Lists, programmatic: bool = False, tile: Tile | None = None) -> Launch:
-    """Cut the listed experts' entries into tiles for `listed_tiled` with the same tiling, of LEAST_ROWS rows or more."""
+    """Cut the listed experts' entries into tiles for `listed_tiled` with the same tiling, of LEAST_EXPERT_ROWS rows or more."""
     tile = tile or experts_tile(device.target, shared_room(device.card.capability))
     arguments = (np.int32(tile.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
     return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
@@ -230,9 +228,10 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         return kernel, shape, (weights, *_int32s(n_in, n_out, per_block, pitch), x, out)
     room = shared_room(device.card.capability)
     if n_in >= float_rows.LONG_ROW and float_wide_rows.takes(type_name, n_in, n_rows, room):
-        n_blocks = float_wide_rows.blocks_of(n_out) + float_wide_rows.blocks_of(other.n_out)
-        shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows))
-        kernel = float_wide_rows.wide_rows(type_name, n_rows, device.target)
+        sides = float_wide_rows.sides_of(type_name, n_in, n_rows, room)
+        n_blocks = sum(float_wide_rows.blocks_of(n, sides) for n in (n_out, other.n_out))
+        shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows, sides))
+        kernel = float_wide_rows.wide_rows(type_name, n_rows, sides, device.target)
         return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out)
     if float_long_rows.takes(type_name, n_in, n_rows, room):
         n_blocks = float_long_rows.blocks_of(n_out) + float_long_rows.blocks_of(other.n_out)

@@ -24,6 +24,8 @@ from strata.formats.table import FORMATS
 
 FLOAT_OUTPUTS = THREADS // THREADS_PER_OUTPUT
 """Float outputs of a block: as many as one of float_wide_rows.py has."""
+MOST_SPLIT_OUTPUTS = 65536
+"""Outputs up to which these kernels take formats with two sub-scales a group, a product each: of more dp4a (rows.py) is quicker."""
 WIDE_FLOATS, WIDE_STEPS = True, 2
 """Whether the threads of a float block share activation rows where they can, and elements of a lane that are fetched together."""
 
@@ -35,7 +37,7 @@ def _float_block(float_type: str, n_rows: int, wide: bool, target: Target):
     """
     if not wide:
         return float_block(float_type, n_rows, False, target, FLOAT_OUTPUTS)
-    compute = float_wide_rows.wide_block(float_type, n_rows, WIDE_STEPS, target)
+    compute = float_wide_rows.wide_block(float_type, n_rows, WIDE_STEPS, 1, target)
 
     @jit
     def compute_wide(block, weights, n_in, n_out, pitch, x, out):
@@ -91,13 +93,15 @@ def cut_for(device: CudaDevice, matrices, n_rows: int) -> Cut | None:
     if not LEAST_ROWS <= n_rows <= MOST_ROWS:
         return None
     m = matrices[0]
+    if FORMATS[m.type_id].split_scales and sum(one.n_out for one in matrices) > MOST_SPLIT_OUTPUTS:
+        return None
     return cut_of(m.type_id, m.n_groups, tuple(one.n_out for one in matrices), shared_room(device.card.capability))
 
 
 def _float_cut(float_type: str, n_in: int, n_rows: int, room: int) -> tuple[bool, int]:
     """Return whether float blocks are wide, and the shared memory of one in bytes."""
     if WIDE_FLOATS and float_wide_rows.takes(float_type, n_in, n_rows, min(room, BYTES)):
-        return True, float_wide_rows.shared_bytes(float_type, n_in, n_rows)
+        return True, float_wide_rows.shared_bytes(float_type, n_in, n_rows, 1)
     return False, FLOAT_OUTPUTS * (float_pitch(float_type, n_in) + n_rows * 32 * 4 * 4)
 
 

@@ -47,18 +47,19 @@ def one_row_gate_up(units: int, stages: int, kilobytes: int, name: str, more: di
     return Variant(f"gate_up {name}", {(PARTS, "ONE_ROW_GATE_UP"): (units, stages, kilobytes << 10)} | (more or {}), (GATE_UP,))
 
 
-NOT_ASKED = {(PRODUCTS, "ASK_DOWN"): False}
+NOT_ASKED, THREE_BLOCKS = {(PRODUCTS, "ASK_DOWN"): False}, {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}
 VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("in force"), ROWS),
     (Variant("nothing prefetched", {(PREFETCHING, "PREFETCH"): False}), (1,)),
     (Variant("down not prefetched", NOT_ASKED), (1,)),
     (Variant("router's results late", {("strata.cuda.streams", "KNOWN_EARLY"): False}), (1,)),
     (Variant("prefetch before the wait", {(LONG, "ASK_EARLY"): True}, ((LONG, "long_rows"),)), (1,)),
-    (one_row_gate_up(0, 3, 60, "3 stages"), (1,)),
-    (one_row_gate_up(0, 3, 60, "3 stages, down not prefetched", NOT_ASKED), (1,)),
+    (one_row_gate_up(0, 4, 80, "for 3 blocks", THREE_BLOCKS), (1,)),
+    (one_row_gate_up(0, 3, 60, "3 stages, 3 blocks", THREE_BLOCKS), (1,)),
+    (one_row_gate_up(0, 3, 60, "3 stages, 3 blocks, down not prefetched", NOT_ASKED | THREE_BLOCKS), (1,)),
     (one_row_gate_up(1, 11, 104, "all at once"), (1,)),
     (Variant("gate_up 4 stages", OLD_GATE_UP, (GATE_UP,)), (8,)),
-    (Variant("experts for 2 blocks", {(PRODUCTS, "MIN_BLOCKS"): 2}, (GATE_UP, DOWN)), (1,)),
+    (Variant("down for 2 blocks", {(PRODUCTS, "MIN_BLOCKS"): 2}, (DOWN,)), (1,)),
     (Variant("down 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
     (Variant("down 4 turns", {(PRODUCTS, "DOWN_TURNS"): 4}), (8,)),
     (Variant("down not ahead", {(PRODUCTS, "DOWN_AHEAD"): False}), (1,)),
@@ -83,12 +84,12 @@ def chosen(words: list[str]) -> list[tuple[Variant, tuple[int, ...]]]:
     return [first, *(one for one in others if not words or any(word in one[0].name for word in words))]
 
 
-def made_stage(device):
+def made_stage(device, n_layers: int = LAYERS):
     """Return the model's configuration and its stage on a card, or on a blueprint, whose arrays hold nothing."""
     from strata.bench.gpu.geometry import REAL, with_layers
     from strata.bench.gpu.stage import stage_of, weights_of
 
-    config = with_layers(REAL, LAYERS)
+    config = with_layers(REAL, n_layers)
     return config, stage_of(device, config, weights_of(config, DENSE, EXPERTS, HEAD), SEED)
 
 
@@ -146,7 +147,7 @@ def measured(device, words: list[str]) -> int:
     variants, wanted, before, n_wrong = chosen(words), {}, {}, 0
     print(f"{device.card.name}, {LAYERS} layers, us a window (median, least, difference of the medians)", flush=True)
     for variant, row_counts in [*variants, variants[0]]:
-        line = f"{variant.name:30s}"
+        line = f"{variant.name:42s}"
         with variant.in_force():
             for n_rows in row_counts:
                 median, least, logits = figures(device, config, stage, n_rows)

@@ -126,7 +126,7 @@ def attention() -> Iterator[Entry]:
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
         for cut in narrow_selection.CUTS:
             build = lambda t, c=c, n=cut: narrow_selection.narrow_kernel(c.indexer_block, c.selection_width, *n, t)  # noqa: E731
-            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64 if cut[0] > 512 else 96, real and cut in ((256, 4), (1024, 4)))
+            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64 if cut[0] > 512 else 96, real and cut in ((1024, 1), (1024, 4)))
 
 
 def draft_layer() -> Iterator[Entry]:

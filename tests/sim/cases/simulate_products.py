@@ -127,6 +127,13 @@ def test_output_tiles_in_turn(name, n_in, card, control, monkeypatch):
     check_listed(card, control, monkeypatch, by_name(name), 34, n_in, (1, 0, 17), (2,), tile)
 
 
+@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 256), ("Q2_0", 320)])
+def test_columns_without_rows_are_left_out(name, n_in, card, control, monkeypatch):
+    """Experts whose last tile has one column of eight rows, a part of one, or several."""
+    tile = Tile(bands=1, columns=3, sets=1, units=1, stages=2, min_blocks=1, side_by_side=1, turns=2)
+    check_listed(card, control, monkeypatch, by_name(name), 18, n_in, (8, 0, 9, 17), (1,), tile)
+
+
 def test_listed_experts(card, control):
     form, n_out, n_in = by_name("Q5_K"), 17, 256
     raw = packed_weights(form, 5, n_out, n_in, n_experts=3)

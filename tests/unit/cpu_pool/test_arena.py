@@ -1,11 +1,15 @@
 """The arenas: the same blobs from every one of them, budgets by rank, locks that are refused, swaps."""
 
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from strata.cpu_pool import arena as room
+from strata.cpu_pool import page_locks
 from strata.cpu_pool.arena import PARTS, ArenaSettings, Banks, MappedArena, chosen_pairs, open_arena
-from strata.cpu_pool.page_locks import Locked, available_bytes, lock, on_own_pages, read_ahead, unlock
+from strata.cpu_pool.page_locks import HUGE_PAGE_BYTES, Locked, available_bytes, lock, on_own_pages, read_ahead, unlock
 from strata.errors import DeviceError, DeviceMemoryError, UsageError
 
 SIZES = {0: (64, 64, 96), 3: (128, 128, 32)}
@@ -103,6 +107,33 @@ def test_copies_share_no_page(size):
     starts = sorted(array.ctypes.data for array in arrays)
     assert all(start % 4096 == 0 for start in starts)
     assert all(later // 4096 > (start + size - 1) // 4096 for start, later in zip(starts, starts[1:], strict=False))
+
+
+def test_large_copies_begin_a_huge_page_and_can_be_written():
+    arrays = [on_own_pages((3, 1 << 20)) for _ in range(2)]
+    for i, array in enumerate(arrays):
+        array[:] = i + 1
+    assert all(array.ctypes.data % HUGE_PAGE_BYTES == 0 and array.shape == (3, 1 << 20) for array in arrays)
+    assert (arrays[0] == 1).all() and (arrays[1] == 2).all()
+
+
+@pytest.mark.parametrize("missing", ["cffi", "mlock"])
+def test_a_refused_lock_says_what_is_missing_and_copies_stay_lockable(banks, monkeypatch, missing):
+    class Nothing:
+        def cdef(self, text): ...
+
+        def dlopen(self, name):
+            return object()
+
+    monkeypatch.setitem(sys.modules, "cffi", None if missing == "cffi" else SimpleNamespace(FFI=Nothing))
+    page_locks._c_library.cache_clear()
+    try:
+        arena = open_arena(banks, ArenaSettings("resident"))
+        assert ("cffi is missing" if missing == "cffi" else "C library has no mlock") in arena.notes[0]
+        assert sum(copies.size for copies in arena.lockable().values()) == banks.total_bytes and not read_ahead(np.ones(4096, np.uint8))
+        arena.close()
+    finally:
+        page_locks._c_library.cache_clear()
 
 
 def test_what_is_to_stay_in_ram_is_what_the_settings_say(banks):

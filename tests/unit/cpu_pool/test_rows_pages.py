@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from strata.cpu_pool.lane_memory import address_of, keep_alive
+from strata.cpu_pool.pages import PAGE_BYTES, buffer_words, clear_lane, encode_group, first_line, row_bytes_of
 from strata.cpu_pool.team import Team
 from strata.formats.contract import GROUP
+from strata.numerics.cpu import kernel
 from tests.unit.cpu_pool.row_cases import SETS, pages_of, packed, plain_codes, random_rows, records
 
 pytestmark = pytest.mark.skipif(not SETS, reason="this CPU has no AVX2: there are no pages")
@@ -83,3 +86,24 @@ def test_no_thread_count_changes_a_page(control):
     with Team(3) as team:
         for _ in range(20):
             assert np.array_equal(records(pages_of(team.control, x), 500, 20), expected)
+
+
+@kernel
+def group_by_group(x, pages):
+    n_groups = x.shape[1] // GROUP
+    spare = np.empty(32, np.uint8)
+    for row in range(x.shape[0]):
+        page = first_line(pages) + row * row_bytes_of(n_groups)
+        for group in range(n_groups - 1, -1, -1):
+            encode_group(address_of(x) + 4 * GROUP * (row * n_groups + group), page + group // 8 * PAGE_BYTES, group % 8, address_of(spare))
+        for lane in range((n_groups - 1) % 8 + 1, 8):
+            clear_lane(page + (n_groups - 1) // 8 * PAGE_BYTES, lane)
+    keep_alive(spare)
+
+
+@pytest.mark.parametrize("n_in", WIDTHS)
+def test_groups_coded_one_by_one_make_the_same_pages(n_in, control):
+    x = awkward_rows(8, n_in)
+    whole, found = pages_of(control, x), np.full(buffer_words(8, n_in // GROUP), -1, np.int32)
+    group_by_group(x, found)
+    assert np.array_equal(records(found, 8, n_in // GROUP), records(whole, 8, n_in // GROUP))

@@ -21,6 +21,7 @@ from strata.cuda.executor import CudaExecutor
 from strata.cuda.expert_cache import CardExpertMemory
 from strata.cuda.placed import CardStage, place_stage
 from strata.cuda.placed_drafts import place_drafts
+from strata.cuda.taps import CardTaps
 from strata.cuda.workspace import PLACES
 from strata.experts.residency import Residency
 from strata.experts.usage import new_counts
@@ -78,16 +79,25 @@ def record_stage(device: Blueprint, config: ModelConfig, placed: CardStage, kv: 
         executor.record(window, True, pass_blocks)
 
 
+def record_observed(executor: CudaExecutor, window: Window, watched: Container[str]) -> None:
+    """Note what a window needs whose `watched` points are looked at, and what is made once more where an observer changes values."""
+    taps = CardTaps(watched)
+    executor.record(window, True, pass_blocks, taps)
+    for tap in taps.taken:
+        if tap.again is not None:
+            tap.again()
+
+
 def _executor(device: Blueprint, config: ModelConfig, placed: CardStage, kv: str, sessions: Sessions) -> CudaExecutor:
     return CudaExecutor(device, config, placed, mode_named("canonical"), kv, sessions.n_slots, sessions.context)
 
 
 def _record_observed(executor: CudaExecutor, watched: Container[str], widths: Sequence[int]) -> None:
-    """Note what windows need that are looked into: launches that are one otherwise, and those made once more for changed values."""
+    """Note what windows of some widths need, kept and to be committed, at a context's begin and end."""
     for n_rows in widths:
         for start in sorted({0, executor.context - n_rows}):
             for keep in (True, False)[: 2 if n_rows <= PLACES else 1]:
-                executor.record_observed(Window.of([Segment(0, start, (0,) * n_rows, n_rows)], keep), True, pass_blocks, watched)
+                record_observed(executor, Window.of([Segment(0, start, (0,) * n_rows, n_rows)], keep), watched)
 
 
 def _record_tier(weights: Weights, config: ModelConfig, placed: CardStage, observed: CudaExecutor, sessions: Sessions) -> None:
@@ -103,7 +113,7 @@ def _record_tier(weights: Weights, config: ModelConfig, placed: CardStage, obser
         window = Window.of([Segment(0, 0, (0,) * n_rows, n_rows)], True)
         for one in (executor, counted):
             one.record(window, True, pass_blocks)
-        executor.record_observed(window, True, pass_blocks, EveryPoint())
+        record_observed(executor, window, EveryPoint())
 
 
 def _record_drafts(layer: CudaDrafts, sessions: Sessions) -> None:

@@ -75,12 +75,13 @@ def drawn(seed: int):
 
 
 def record_all(executor, seed, is_first=True, watched=()):
+    from strata.split.kernel_plan import record_observed
     from strata.windows.stage_pass import pass_blocks
 
     for window in drawn(seed):
         executor.record(window, is_first, pass_blocks)
         for points in watched:
-            executor.record_observed(window, is_first, pass_blocks, points)
+            record_observed(executor, window, points)
 
 
 def assert_planned(device, planned, least=30):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.bench.bandwidth import MemoryReader, buffer_bytes
+from strata.bench.llama_rows import LlamaRows
 from strata.bench.spread import Spread
 from strata.cpu_pool.instruction_sets import PLAIN, instruction_set
 from strata.cpu_pool.pages import buffer_words, encode_pages
@@ -34,7 +35,8 @@ ORDINARY = (1e-5, 1e4)
 class RowSpeed:
     """One format on a number of threads: seconds for all experts, over the rounds; bandwidth in bytes per second.
 
-    `cached` is weights per second with one activation row, from a cache.
+    `cached` is weights per second with one activation row, from a cache; `llama` the seconds of llama.cpp's kernels with one
+    activation row, where its library is there and has the format.
     """
 
     format: str
@@ -45,6 +47,12 @@ class RowSpeed:
     one_row: Spread
     eight_rows: Spread
     cached: Spread
+    llama: Spread | None = None
+
+    @property
+    def llama_bytes_per_second(self) -> float | None:
+        """What llama.cpp's kernels read of the same rows."""
+        return None if self.llama is None else self.n_bytes / self.llama.median
 
     @property
     def bytes_per_second(self) -> float:
@@ -72,8 +80,10 @@ class RowSpeed:
         return "memory" if from_memory < self.cached.median else "vector unit"
 
 
-def measure(forms: Sequence[WeightFormat], threads: Sequence[int], n_rounds: int, tell: Callable[[str], None]) -> list[RowSpeed]:
-    """Measure every format on every number of threads; `tell` hears what is going on.
+def measure(
+    forms: Sequence[WeightFormat], threads: Sequence[int], n_rounds: int, tell: Callable[[str], None], llama: LlamaRows | None = None
+) -> list[RowSpeed]:
+    """Measure every format on every number of threads, llama.cpp's kernels beside ours where given; `tell` hears what is going on.
 
     Raises UsageError where this process has no vector instructions for rows.
     """
@@ -85,48 +95,56 @@ def measure(forms: Sequence[WeightFormat], threads: Sequence[int], n_rounds: int
             reader = MemoryReader(team.control, buffer_bytes())
             for form in forms:
                 tell(f"{form.name} on {n_threads} threads")
-                speeds.append(_measure(form, team, reader, n_rounds))
+                speeds.append(_measure(form, team, reader, n_rounds, llama))
     return speeds
 
 
-def _measure(form: WeightFormat, team: Team, reader: MemoryReader, n_rounds: int) -> RowSpeed:
+def _measure(form: WeightFormat, team: Team, reader: MemoryReader, n_rounds: int, llama: LlamaRows | None) -> RowSpeed:
     clock = time.thread_time if team.n_threads == 1 else time.perf_counter
     bank = Bank(form, team.control, buffer_bytes() // 2)
     rounds = [
-        (reader.measure(clock), bank.seconds(1, clock), bank.seconds(N_ROWS, clock), bank.cached_rate(clock)) for _ in range(n_rounds + 1)
+        (reader.measure(clock), bank.seconds(1, clock), bank.seconds(N_ROWS, clock), bank.cached_rate(clock), bank.llama_seconds(llama, clock))
+        for _ in range(n_rounds + 1)
     ]
-    bandwidth, one, eight, cached = (Spread.of(values) for values in zip(*rounds[1:], strict=True))
-    return RowSpeed(form.name, team.n_threads, bank.n_experts * N_OUT * N_IN, bank.raw.size, bandwidth, one, eight, cached)
+    *ours, theirs = zip(*rounds[1:], strict=True)
+    bandwidth, one, eight, cached = map(Spread.of, ours)
+    llama_one = None if theirs[0] is None else Spread.of(theirs)
+    return RowSpeed(form.name, team.n_threads, bank.n_experts * N_OUT * bank.n_in, bank.raw.size, bandwidth, one, eight, cached, llama_one)
 
 
 class Bank:
     """Experts' matrices of a format, at least `n_bytes` of them, and eight activation rows."""
 
     def __init__(self, form: WeightFormat, control: np.ndarray, n_bytes: int) -> None:
-        self._control = control
-        self._n_in = N_IN - N_IN % form.block_weights
-        self._row_bytes = self._n_in // form.block_weights * form.block_bytes
+        self._form, self._control = form, control
+        self.n_in = N_IN - N_IN % form.block_weights
+        self._row_bytes = self.n_in // form.block_weights * form.block_bytes
         self.n_experts = -(-n_bytes // (N_OUT * self._row_bytes))
         self.raw = np.resize(ordinary_blocks(form), self.n_experts * N_OUT * self._row_bytes)
-        self._kernel = vector_product(form.type_id, self._n_in // GROUP, instruction_set())
-        x = np.random.default_rng(1).standard_normal((N_ROWS, self._n_in)).astype(np.float32)
-        self._pages = np.empty(buffer_words(N_ROWS, self._n_in // GROUP), np.int32)
+        self._kernel = vector_product(form.type_id, self.n_in // GROUP, instruction_set())
+        x = np.random.default_rng(1).standard_normal((N_ROWS, self.n_in)).astype(np.float32)
+        self._pages = np.empty(buffer_words(N_ROWS, self.n_in // GROUP), np.int32)
         encode_pages(control, x, np.full(N_ROWS, GROUP, np.int32), self._pages)
+        self._first_row = x[0]
 
     def seconds(self, n_rows: int, clock: Callable[[], float]) -> float:
         """Multiply every expert with n_rows rows."""
         return self._run(np.arange(self.n_experts, dtype=np.int32), N_OUT, n_rows, clock)
 
+    def llama_seconds(self, llama: LlamaRows | None, clock: Callable[[], float]) -> float | None:
+        """Multiply every expert with one row by llama.cpp's kernels; None where it has none."""
+        return None if llama is None else llama.seconds(self._form, self._control, self.raw, self.n_in, self._first_row, clock)
+
     def cached_rate(self, clock: Callable[[], float]) -> float:
         """Return weights per second of all threads with one row, where weights lie in a cache."""
         seconds = self._run(np.zeros(CACHED_TIMES, np.int32), CACHED_OUT, 1, clock)
-        return CACHED_TIMES * CACHED_OUT * self._n_in / seconds
+        return CACHED_TIMES * CACHED_OUT * self.n_in / seconds
 
     def _run(self, experts: np.ndarray, n_out: int, n_rows: int, clock: Callable[[], float]) -> float:
         starts = np.arange(len(experts) + 1, dtype=np.int32) * np.int32(n_rows)
         entry_rows = np.tile(np.arange(n_rows, dtype=np.int32), len(experts))
         out = np.empty((len(entry_rows), n_out), np.float32)
-        place = self.raw, N_OUT * self._row_bytes, self._row_bytes, self._n_in // GROUP
+        place = self.raw, N_OUT * self._row_bytes, self._row_bytes, self.n_in // GROUP
         started = clock()
         self._kernel(self._control, *place, experts, starts, entry_rows, self._pages, out)
         return clock() - started

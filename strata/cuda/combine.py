@@ -15,6 +15,7 @@ from numba import cuda
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
+from strata.cuda.posting import read_past, read_posted
 from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, mul, wait_for_dependency
 
 THREADS = 256
@@ -22,7 +23,10 @@ THREADS = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combined:
-    """What a combination reads; `n_used` is K."""
+    """What a combination reads; `n_used` is K.
+
+    `is_known`: what the router gave, and what is older, is there as soon as the blocks of a launch directly behind the outputs' may start.
+    """
 
     n_used: int
     outputs: Any
@@ -30,6 +34,7 @@ class Combined:
     weights: Any
     shared: Any
     shared_gate: Any
+    is_known: bool = False
 
     @property
     def arrays(self) -> tuple:
@@ -54,20 +59,26 @@ def combiner(hidden: int, n_used: int):
 
 @cache
 def combiner_of_four(hidden: int, n_used: int):
-    """Return device helper `combined(outputs, entry_of, weights, shared, shared_gate, row, i)`: values i .. i + 3, i mod 4 = 0.
+    """Return two device helpers: what the router gave, then values i .. i + 3 of a row, i mod 4 = 0.
 
-    All outputs are on their way before the first is used.
+    learn(entry_of, weights, shared_gate, row, entries, factors) -> the shared expert's gate; entries, factors [K] are filled.  It reads
+    past the first-level cache, for it may be asked before the kernel ahead has ended.
+    combined(outputs, entries, factors, shared, gate, row, i): all outputs are on their way before the first is used.
     """
     n_loaded = 4 * n_used
 
     @jit
-    def combined(outputs, entry_of, weights, shared, shared_gate, row, i):
-        found, factors = cuda.local.array(n_loaded, np.float32), cuda.local.array(n_used, np.float32)
-        first = row * n_used
-        logit = shared_gate[row]
+    def learn(entry_of, weights, shared_gate, row, entries, factors):
+        first = np.int64(row) * n_used
         for rank in range(n_used):
-            v, at = 4 * rank, np.int64(entry_of[first + rank]) * hidden + i
-            factors[rank] = weights[first + rank]
+            entries[rank], factors[rank] = read_posted(entry_of, first + rank), read_past(weights, first + rank)
+        return sigmoid(read_past(shared_gate, np.int64(row)))
+
+    @jit
+    def combined(outputs, entries, factors, shared, gate, row, i):
+        found = cuda.local.array(n_loaded, np.float32)
+        for rank in range(n_used):
+            v, at = 4 * rank, np.int64(entries[rank]) * hidden + i
             found[v], found[v + 1], found[v + 2], found[v + 3] = load_four_floats(outputs, 4 * at)
         s0, s1, s2, s3 = load_four_floats(shared, 4 * (np.int64(row) * hidden + i))
         t0, t1, t2, t3 = mul(factors[0], found[0]), mul(factors[0], found[1]), mul(factors[0], found[2]), mul(factors[0], found[3])
@@ -75,10 +86,9 @@ def combiner_of_four(hidden: int, n_used: int):
             w, v = factors[rank], 4 * rank
             t0, t1 = fma(w, found[v], t0), fma(w, found[v + 1], t1)
             t2, t3 = fma(w, found[v + 2], t2), fma(w, found[v + 3], t3)
-        gate = sigmoid(logit)
         return fma(gate, s0, t0), fma(gate, s1, t1), fma(gate, s2, t2), fma(gate, s3, t3)
 
-    return combined
+    return learn, combined
 
 
 @cache

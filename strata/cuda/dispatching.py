@@ -26,10 +26,10 @@ from strata.cuda.mailbox import (
 from strata.cuda.products import Lists
 from strata.cuda.routing import LARGEST_LIST
 from strata.cuda.seam import (
-    Target, jit, kernel, launch_dependents, load_four_floats, shuffle_int, store_release, sync_warp, wait_for_dependency,
+    Target, jit, kernel, launch_dependents, shuffle_int, store_release, sync_warp, wait_for_dependency,
 )
 from strata.cuda.shapes import require
-from strata.cuda.stores import store_four_floats
+from strata.cuda.stores import copy_floats
 from strata.cuda.warps import ballot, count_bits, lower_lanes, sum_int
 from strata.cuda.workspace import PLACES
 
@@ -118,23 +118,6 @@ def order_and_sum(n, cached, fetched, starts, kinds, order, begins, lane):
         total = np.int32(total + shuffle_int(before, np.int32(31)))
     if lane == 0:
         begins[n] = total
-
-
-@jit
-def copy_floats(source, target, first_byte, n_fours, thread, n_threads):
-    """Copy float32 [4 n_fours], n_fours > 0, to byte first_byte of target: four loads on their way at once, surplus ones of the last."""
-    last = np.int64(n_fours - 1)
-    for i in range(thread, n_fours, 4 * n_threads):
-        at, bt = 16 * np.int64(i), 16 * min(np.int64(i) + n_threads, last)
-        ct, dt = 16 * min(np.int64(i) + 2 * n_threads, last), 16 * min(np.int64(i) + 3 * n_threads, last)
-        a0, a1, a2, a3 = load_four_floats(source, at)
-        b0, b1, b2, b3 = load_four_floats(source, bt)
-        c0, c1, c2, c3 = load_four_floats(source, ct)
-        d0, d1, d2, d3 = load_four_floats(source, dt)
-        store_four_floats(target, first_byte + at, a0, a1, a2, a3)
-        store_four_floats(target, first_byte + bt, b0, b1, b2, b3)
-        store_four_floats(target, first_byte + ct, c0, c1, c2, c3)
-        store_four_floats(target, first_byte + dt, d0, d1, d2, d3)
 
 
 @cache

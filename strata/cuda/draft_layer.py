@@ -226,6 +226,10 @@ class CudaDrafts:
 
     # ---- programs
 
+    def work_for(self, n_rows: int) -> Workspace:
+        """Return the workspace of a step of n_rows, as the recorder asks of whoever it records for: the layer has one for all."""
+        return self.work
+
     @property
     def _generation(self) -> tuple[int, int]:
         return self.work.generation, self.held.generation
@@ -248,6 +252,15 @@ class CudaDrafts:
         if n <= PLACES:
             self._programs[key] = program
         return program
+
+    def record_build(self, n_rows: int) -> None:
+        """Record the step that makes cells of n_rows, without sending it: for a device that is a blueprint."""
+        self._program(("build", n_rows), lambda recorder: recorder.build(self.held.array))
+
+    def record_proposal(self, n_rows: int, most_cells: int) -> None:
+        """Record proposals for n_rows slots of up to most_cells, the first of a chain and another, without sending them."""
+        for is_chained in (False, True):
+            self._program(("propose", n_rows, is_chained, most_cells), lambda recorder, chained=is_chained: recorder.propose(chained))
 
     def _fill(self, program: DraftProgram, name: str, parts: Sequence[np.ndarray]) -> None:
         """Send a step's index arrays in one copy; the last one is the rows' numbers."""

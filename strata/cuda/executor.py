@@ -8,6 +8,7 @@ go to other stages through pinned memory.  A window that is not kept holds a lan
 Does not know: other stages, drafts.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,6 +131,15 @@ class CudaExecutor:
             launches += tuple(self._commit_launches(lane))
         self._release(lane)
         return launches
+
+    def record_observed(self, window: Window, is_first: bool, blocks, watched: Container[str]) -> None:
+        """Record a window with taps, and what is made again where an observer changes values: for a device that is a blueprint."""
+        lane = self._lane(window)
+        program = self._record(self._key(window, lane, is_first), lane, is_first, blocks, CardTaps(watched))
+        for tap in program.taps:
+            if tap.again is not None:
+                tap.again()
+        self._release(lane)
 
     def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
         lane = self._lane(window)

@@ -58,6 +58,7 @@ class CardExpertMemory:
             for part in PARTS:
                 size = getattr(shapes, part).expert_bytes
                 require(size % PIECE == 0, f"{part} of layer {layer}: {size} bytes an expert", f"a card's slots hold multiples of {PIECE}", "use a host device")
+        device.attach()
         self.device, self.blob_of, self.layers = device, blob_of, layers
         self.slot_bytes, self.n_slots, self.n_places = slot_bytes(layers), n_slots, n_places
         self.buffer = device.empty(CACHE, (n_slots + n_places) * self.slot_bytes, np.uint8)

@@ -4,6 +4,8 @@ Both parts are made per weight format; a launch whose shared expert has another 
 Weights whose place is known before the kernel ahead has ended are fetched before: the shared expert's always; for down
 `ahead` the listed ones too, since the lists are older than the kernel ahead (gate_up, whose blocks let the next kernel start only
 when they have seen the end of the router's).  They are then read past the first-level cache, which may hold older ones.
+In a window of one row a block of gate and up, once its own weights are there, has the second-level cache fetch its part of the same
+expert's down (prefetching.py): blocks of down that find no room beside it then start on weights that are near.
 
 Does not know: arguments, launches.
 """
@@ -18,6 +20,7 @@ from strata.cuda.group_codes import group_coder
 from strata.cuda.listed_passes import listed_pass
 from strata.cuda.on_cuda import silu
 from strata.cuda.pairs import SIDE_ROWS, THREADS, PairCut, cut_of, pair_fetching, pair_products, slots_of_warp
+from strata.cuda.prefetching import asking
 from strata.cuda.seam import Target, copies, jit, launch_dependents, mul, wait_for_dependency
 from strata.cuda.staging import row_stager, staging_of
 from strata.formats.contract import WeightFormat
@@ -25,17 +28,19 @@ from strata.formats.table import FORMATS
 
 GATE_UP_UNITS, GATE_UP_STAGES, GATE_UP_ROOM = 0, 3, 60 << 10
 """Units and most stages of gate and up, and what the stages of a block may take: three blocks of 4 x 2,560 activations a multiprocessor."""
+ONE_ROW_GATE_UP = 0, 4, 80 << 10
+"""The same of a window of one row: a block has more of its weights on their way, and 220 blocks need two places a multiprocessor."""
 DOWN_UNITS, DOWN_STAGES, DOWN_ROOM = 1, 6, 68 << 10
 """The same of down: rows are short, so that nine tenths of a block's weights are on their way at once."""
 
 
-def gate_up_cut(form: WeightFormat) -> PairCut:
-    """Return how rows of gate and up are cut."""
-    return cut_of(form, GATE_UP_UNITS, GATE_UP_STAGES, GATE_UP_ROOM)
+def gate_up_cut(form: WeightFormat, n_pass: int) -> PairCut:
+    """Return how rows of gate and up are cut, for passes of n_pass rows."""
+    return cut_of(form, *(ONE_ROW_GATE_UP if n_pass == 1 else (GATE_UP_UNITS, GATE_UP_STAGES, GATE_UP_ROOM)))
 
 
-def down_cut(form: WeightFormat) -> PairCut:
-    """Return how rows of down are cut."""
+def down_cut(form: WeightFormat, n_pass: int) -> PairCut:
+    """Return how rows of down are cut, whatever the pass."""
     return cut_of(form, DOWN_UNITS, DOWN_STAGES, DOWN_ROOM)
 
 
@@ -73,16 +78,16 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
     Rows of a pass beyond an expert's entries meet whatever lies in shared memory; nobody reads their sums.
     """
     form, code_group = FORMATS[type_id], group_coder(target)
-    common = _common(form, gate_up_cut(form), n_pass, target)
+    common = _common(form, gate_up_cut(form, n_pass), n_pass, target)
     places, shared_entries, listed_entries, stage_row = common.places, common.shared_entries, common.listed_entries, common.stage_row
     begin, commit = common.begin, common.commit
     wait_rows, wait_all, one, several = common.wait_rows, common.wait_all, common.one, common.several
-    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+    wait_before, go_on, ask, asks = wait_for_dependency(target), launch_dependents(target), asking(target), n_pass == 1
 
     @jit
     def part(
         shared, hidden, left, right, left_from, right_from, expert_bytes, row_bytes, n_groups, is_shared, number, first_shared, n_rows, experts,
-        starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
+        starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, stride, n_ahead,
     ):
         thread = np.int32(cuda.threadIdx.x)
         lane, own = thread & 7, thread >> 3
@@ -98,6 +103,7 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
             if entry >= end:
                 return
             start += np.int64(expert) * expert_bytes
+            ahead += np.int64(expert) * stride
         n_here = np.int32(end - entry)
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
         for r in range(n_here):
@@ -124,6 +130,8 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
                 mine, mine, left_from, right_from, start, start, upcoming, start, np.int64(0), row_bytes, all_bytes, n_groups, np.int32(1), lane,
                 shared, marks, codes_pitch, marks_pitch, left, right,
             )
+        if asks:
+            ask(ahead, n_ahead, np.int32(cuda.blockIdx.x), np.int32(cuda.gridDim.x), thread, np.int32(THREADS))
         for r in range(n_pass):
             if lane == 0 and r < n_here:
                 hidden[r * SIDE_ROWS + own] = mul(silu(left[r]), right[r])
@@ -155,7 +163,7 @@ def _storing(n_pass: int):
 def down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, target: Target):
     """Build `part(...)`: 64 n_turns rows of down for block `number` of the shared expert or of the listed ones."""
     form, store, per_turn = FORMATS[type_id], _storing(n_pass), 2 * SIDE_ROWS
-    common = _common(form, down_cut(form), n_pass, target)
+    common = _common(form, down_cut(form, n_pass), n_pass, target)
     places, shared_entries, listed_entries, stage_row = common.places, common.shared_entries, common.listed_entries, common.stage_row
     begin, commit = common.begin, common.commit
     wait_rows, wait_all, one, several = common.wait_rows, common.wait_all, common.one, common.several

@@ -33,4 +33,4 @@ def kernel_and_shape(device: CudaDevice, kind: str, type_name: str, n_in: int, n
         shape = Shape((n_tiles, n_row_tiles), float_tiles.THREADS, float_tiles.SHARED_BYTES)
         return float_tiles.float_tiles(type_name, device.target), shape
     shape = Shape((n_tiles, float_short_tiles.splits_of(n_out, n_rows)), float_tiles.THREADS, float_short_tiles.shared_bytes(n_in))
-    return float_short_tiles.short_tiles(type_name, device.target), shape
+    return float_short_tiles.short_tiles(type_name, n_in, device.target), shape

@@ -3,7 +3,8 @@
 The order of host/float_products.py: element i belongs to lane i mod 256, a lane is a chain in ascending i, the halving tree
 sums the lanes.  A block has three outputs; thread t of 128 holds lanes 2 t and 2 t + 1 of all of them, so that an activation is read from
 shared memory once a block.  Weight rows are on their way before the activations are known; these come in parts, and the chains go
-through a part while the next ones arrive.  At the end lanes meet in shared memory: a warp sums one output's of one row, three levels of
+through a part while the next ones arrive.  The launch moves little beside that, so its blocks ask for weights of later launches too
+(prefetching.py).  At the end lanes meet in shared memory: a warp sums one output's of one row, three levels of
 the tree in a thread (lanes t + 32 m), five over the warp.
 
 Shapes: weights uint8 (raw bytes of [n_out, n_in], n_in a multiple of BATCH); x float32 [rows * n_in]; out float32 [rows * n_out].
@@ -20,6 +21,7 @@ from strata.cuda.addresses import (
     copier, global_address, shared_address, shared_two_floats, shared_word, store_global_float, store_shared_float,
 )
 from strata.cuda.on_cuda import tree8
+from strata.cuda.prefetching import asking
 from strata.cuda.seam import Target, brain, copies, fma, from_bits, half, jit, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.warps import sum_row
 from strata.numerics.orders import WIDE
@@ -35,6 +37,8 @@ PARTS = 4
 """Parts in which activations arrive, at most."""
 MOST_ROWS = 1
 """With two rows the lanes of some targets would go to local memory."""
+ASK_EARLY = False
+"""Whether later launches' weights are asked for before the previous kernel has ended, whose own may be on their way still."""
 LOW_HALF = np.uint32(0xFFFF)
 
 
@@ -205,16 +209,17 @@ def _tree(n_rows: int):
 def long_rows(type_name: str, n_rows: int, target: Target):
     """Return the kernel for exactly n_rows (up to MOST_ROWS) rows; grid: the blocks of both matrices, THREADS threads.
 
-    kernel(weights, other, n_in, n_out, n_other, x, out, other_out): two matrices of the same input, the second's blocks behind the
-    first's; n_other may be 0.
+    kernel(weights, other, n_in, n_out, n_other, x, out, other_out, ahead, n_ahead, more, n_more): two matrices of the same input, the
+    second's blocks behind the first's; n_other may be 0.  ahead, more: addresses of what is asked for, n_ahead and n_more bytes.
     """
     advance, n_held = _chains(type_name, n_rows)
     begin, bring = _arrival(type_name, n_rows, target)
     (meet, n_lanes), value_bytes, wait = _tree(n_rows), WIDEN_TWO[type_name][1], _waits(target)
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+    ask, is_early = asking(target), ASK_EARLY
 
     @kernel(THREADS)
-    def run(weights, other, n_in, n_out, n_other, x, out, other_out):
+    def run(weights, other, n_in, n_out, n_other, x, out, other_out, ahead, n_ahead, more, n_more):
         x_at = shared_address(cuda.shared.array(0, types.uint8))
         held, lanes = cuda.local.array(n_held, np.float32), cuda.local.array(n_lanes, np.float32)
         thread, block = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)
@@ -229,9 +234,16 @@ def long_rows(type_name: str, n_rows: int, target: Target):
         go_on()
         for v in range(n_lanes):
             lanes[v] = ZERO
+        n_blocks = np.int32(cuda.gridDim.x)
+        if is_early:
+            ask(ahead, n_ahead, block, n_blocks, thread, np.int32(THREADS))
+            ask(more, n_more, block, n_blocks, thread, np.int32(THREADS))
         wait_before()
         per_part = np.int32((n_in // BATCH + PARTS - 1) // PARTS * BATCH)
         bring(x_at, global_address(x), n_in, per_part, thread)
+        if not is_early:
+            ask(ahead, n_ahead, block, n_blocks, thread, np.int32(THREADS))
+            ask(more, n_more, block, n_blocks, thread, np.int32(THREADS))
         part = i = np.int32(0)
         while i < n_in:
             following = min(np.int32(i + per_part), n_in)

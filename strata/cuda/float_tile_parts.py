@@ -144,10 +144,11 @@ def read_places(thread):
     return x_place(t, ty), x_place(t, ty + 2), weight_place(t, tx), weight_place(t, tx + 4)
 
 
-def _step(fresh: bool):
+def whole_step(fresh: bool):
+    """Build `step(x_at, w_at, places, x, w, sums)`: one element of 8 rows x 8 outputs; sums[8 o + r].  A lane's first step is `fresh`, from +0."""
+
     @jit
     def step(x_at, w_at, places, x, w, sums):
-        """One element of 8 rows x 8 outputs; sums[8 o + r]."""
         low_rows, high_rows, low_outputs, high_outputs = places
         x[0], x[1], x[2], x[3] = shared_four_floats(x_at + low_rows)
         w[0], w[1], w[2], w[3] = shared_four_floats(w_at + low_outputs)
@@ -160,8 +161,23 @@ def _step(fresh: bool):
     return step
 
 
-first_step, next_step = _step(True), _step(False)
-"""The first step of a lane starts from +0."""
+def half_step(fresh: bool, upper: bool, to: int):
+    """Build the same for the lower or upper four outputs; sums[to + 8 o + r]."""
+
+    @jit
+    def step(x_at, w_at, places, x, w, sums):
+        low_rows, high_rows, low_outputs, high_outputs = places
+        x[0], x[1], x[2], x[3] = shared_four_floats(x_at + low_rows)
+        w[0], w[1], w[2], w[3] = shared_four_floats(w_at + (high_outputs if upper else low_outputs))
+        x[4], x[5], x[6], x[7] = shared_four_floats(x_at + high_rows)
+        for o in range(SIDE // 2):
+            for r in range(SIDE):
+                sums[to + SIDE * o + r] = fma(w[o], x[r], ZERO if fresh else sums[to + SIDE * o + r])
+
+    return step
+
+
+next_step = whole_step(False)
 
 
 @jit

@@ -42,13 +42,11 @@ class Mapped:
 
 
 def mapped(device: CudaDevice, n: int, dtype) -> Mapped:
-    """Return n zeros in mapped memory."""
+    """Return n values in mapped memory, contents undefined."""
     card = device.mapped(n, dtype)
     if device.is_blueprint:
         return Mapped(card, None)
-    host = np.ndarray.view(card, np.ndarray) if isinstance(card, np.ndarray) else np.asarray(card)
-    host[:] = 0
-    return Mapped(card, host)
+    return Mapped(card, np.ndarray.view(card, np.ndarray) if isinstance(card, np.ndarray) else np.asarray(card))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,6 +72,7 @@ class Mailbox:
         self.steps = device.zeros(purpose, n_layers, np.int32)
         self._few, self._many = self._made(PLACES), None
         self._jobs: dict[tuple[int, int, int], tuple[np.ndarray, ...]] = {}
+        self._clear()
 
     def areas(self, n_rows: int) -> Areas | None:
         """Return the areas of a window of n_rows; None where it would not fit into those that there are."""
@@ -107,9 +106,13 @@ class Mailbox:
 
     def reset(self) -> None:
         """Start all steps at 0 again; the stream must be idle."""
-        for one in (self.headers, self.done, self.stop):
-            one.host[:] = 0
+        self._clear()
         self.steps.copy_to_device(np.zeros(self.n_layers, np.int32))
+
+    def _clear(self) -> None:
+        for one in (self.headers, self.done, self.stop):
+            if one.host is not None:
+                one.host[:] = 0
 
     def _made(self, n_rows: int) -> Areas:
         c, device = self.config, self.device

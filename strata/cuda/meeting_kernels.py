@@ -13,10 +13,11 @@ import numpy as np
 from numba import cuda
 
 from strata.cuda.device import CudaDevice
-from strata.cuda.dispatching import ALL_ENTRIES, JOBS, OWN_ENTRIES, STEP, Dispatched, copy_floats
+from strata.cuda.dispatching import ALL_ENTRIES, JOBS, OWN_ENTRIES, STEP, Dispatched
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.mailbox import GAVE_UP, RUNNING, Mailbox
 from strata.cuda.seam import Target, clock_ns, jit, kernel, launch_dependents, load_acquire, sleep_ns, store_release, wait_for_dependency
+from strata.cuda.stores import copy_floats
 
 THREADS = 256
 MOST_BLOCKS = 128

@@ -20,9 +20,9 @@ TOP_BIT, ONE, NOTHING = np.uint32(0x80000000), np.uint32(1), np.uint32(0)
 NO_BLOCK = np.int32(0x7FFFFFFF)
 LOWEST = np.int32(-0x80000000)
 LOW_HALF = np.int32(0xFFFF)
-CUTS = ((64, 1), (256, 1), (256, 4), (512, 4), (1024, 4))
+CUTS = ((64, 1), (256, 1), (1024, 1), (1024, 2), (1024, 4))
 """(threads, keys a thread): the first that holds all blocks of a context class is taken.
-One multiprocessor runs all threads, so that what each of them does besides its keys costs more than its keys."""
+With one key a thread the barrier itself counts; several must be summed over warps at each of up to 32 bits, which takes twice as long."""
 
 
 def cut_of(most_blocks: int) -> tuple[int, int] | None:

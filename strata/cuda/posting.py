@@ -6,7 +6,7 @@ their numbers, so no block that has not started needs the place of the one that 
 launch with the driver's error.
 
     post(words, i, value)    words int32, value float32; a NaN loses its bits
-    read_posted(words, i) -> int32
+    read_posted(words, i) -> int32; read_past(values, i) -> float32, of any float32 array: past the first-level cache too
     take_back(words, i)      empties a word
     give_up(n_reads)         ends the launch behind MOST_READS reads
 
@@ -15,7 +15,7 @@ Does not know: what the words mean.
 
 import numpy as np
 
-from strata.cuda.seam import SIMULATED, bits, jit
+from strata.cuda.seam import SIMULATED, bits, from_bits, jit
 
 EMPTY, QUIET = np.int32(-1), np.int32(0x7FC00000)
 """What no posted word is, and what NaN is posted as."""
@@ -29,6 +29,9 @@ if SIMULATED:
 
     def read_posted(words, i):
         return np.int32(words[i])
+
+    def read_past(values, i):
+        return np.float32(values[i])
 
     def _stop():
         raise RuntimeError("words of a launch were not posted")
@@ -46,6 +49,10 @@ else:
     @intrinsic
     def read_posted(typing_context, words, i):
         return types.int32(words, types.int64), _flag("ld.relaxed.gpu.global.u32 $0, [$1];", "=r,l,~{memory}", False)
+
+    @jit
+    def read_past(values, i):
+        return from_bits(read_posted(values, i))
 
     _stop = barrier_like("trap;")
 

@@ -22,7 +22,8 @@ from strata.cuda.seam import half, jit, mul, permute_bytes
 from strata.formats.bytewise import NIBBLE, NIBBLES, ONES, PAIRS
 from strata.formats.contract import WeightFormat
 
-AS_IS, BY_TWO = np.uint32(0x3210), np.uint32(0x5432)
+AS_IS, BY_TWO, BY_FOUR = np.uint32(0x3210), np.uint32(0x5432), np.uint32(0x7654)
+ONE, ZERO = np.int32(1), np.float32(0.0)
 LOW_HALF, SIX_BITS, HIGH_BITS, NONE = np.uint32(0xFFFF), np.uint32(63), np.uint32(0x30), np.uint32(0)
 
 
@@ -60,6 +61,22 @@ def _q2_0(plain) -> CudaReader:
         return np.int32((codes >> (2 * (j & 3))) & PAIRS)
 
     return CudaReader(word, plain.scales, _eight_words(word), turned=True, bias=1)
+
+
+def _q4_0(plain) -> CudaReader:
+    """Blocks begin at 0 or 2 mod 4: aligned words, joined by byte selection; codes stay 8 too large."""
+
+    @jit
+    def word(raw, at, group, j):
+        base, which = at & -4, 4 * (j & 3)
+        pairs = np.uint32(permute_bytes(shared_word(base + which), shared_word(base + which + 4), BY_FOUR if at & 2 else BY_TWO))
+        return np.int32((pairs >> (j & 4)) & NIBBLES)
+
+    @jit
+    def scales(raw, at, group):
+        return half((np.uint32(shared_word(at & -4)) >> (8 * np.uint32(at & 2))) & LOW_HALF), ONE, ONE, ZERO
+
+    return CudaReader(word, scales, _eight_words(word), bias=8)
 
 
 def _q8_0(plain) -> CudaReader:
@@ -135,7 +152,7 @@ def _q5_k(plain) -> CudaReader:
     return CudaReader(plain.word, _header_scales, eight)
 
 
-SHORTER = {"Q2_0": _q2_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k}
+SHORTER = {"Q2_0": _q2_0, "Q4_0": _q4_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k}
 
 
 @cache

@@ -60,7 +60,10 @@ class MoeRecorder:
             self.tier.meet(outputs)
         self.taps.see("moe.experts", layer, outputs, n_entries, c.hidden, self._of_entries)
         self.taps.see("moe.shared", layer, outputs[n_entries * c.hidden :], self.n, c.hidden)
-        return Combined(c.n_used, outputs, entry_of, weights, outputs[n_entries * c.hidden :], shared_gate)
+        # Blocks of gate_up let down's start when they have seen the end of the router's launch, and down's let the next launch's.
+        joined = self._is_one_launch((w.gate, w.up), (w.shared_gate, w.shared_up)) and self._is_one_launch((w.down,), (w.shared_down,))
+        is_known = joined and self.tier is None and self._is_one_router(w.router, w.shared_router)
+        return Combined(c.n_used, outputs, entry_of, weights, outputs[n_entries * c.hidden :], shared_gate, is_known)
 
     # ---- router
 
@@ -110,7 +113,7 @@ class MoeRecorder:
         else:
             hidden, shared = (work.coded(f"{name} codes", rows, m.n_out) for name, rows, m in (("experts", n_entries, own[0]), ("shared", n, common[0])))
         if self._is_one_launch(own, common):
-            self.add(launch_gate_up(self.device, Experts(n, lists, own, common, n_entries), coded, hidden))
+            self.add(launch_gate_up(self.device, Experts(n, lists, own, common, n_entries), coded, hidden, downs=(w.down, w.shared_down)))
             return hidden, shared
         if self._is_few(own):
             self.add(launch_gate_up(self.device, Experts(n, lists, own, None), coded, hidden))

@@ -14,6 +14,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
+from strata.cuda import float_wide_rows
 from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
 from strata.cuda.choosing import last_block
 from strata.cuda.device import CudaDevice
@@ -23,6 +24,7 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.posting import post
 from strata.cuda.products import Lists
 from strata.cuda.ranking import SCRATCH
+from strata.cuda.router_rows import row_logits
 from strata.cuda.routing import LARGEST_LIST
 from strata.cuda.seam import Target, add, copies, fma, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency
 from strata.cuda.shapes import require
@@ -37,6 +39,9 @@ WARPS = THREADS // 32
 MOST_ROWS = 8
 STATIC_BYTES = 4 * (2 * LARGEST_LIST + WARPS * SCRATCH + WARPS)
 """Shared memory of the choice and the grouping, at most."""
+PLAIN, STAGED, BY_ROWS = "plain", "staged", "by rows"
+"""Ways of a block's products: 64 threads an output, activations read from outside or staged in shared memory; or as in router_rows.py."""
+BY_ROWS_FROM = 3
 MEETING = 128
 """Floats per row and output in which the two warps of an output meet."""
 
@@ -45,9 +50,11 @@ def _row_pitch(type_name: str, n_in: int) -> int:
     return (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16
 
 
-def shared_bytes(type_name: str, n_in: int, n_rows: int, staged: bool) -> int:
-    """Return the dynamic shared memory of a block, with or without its activation rows."""
-    return (4 * n_rows * n_in if staged else 0) + TEAMS * (_row_pitch(type_name, n_in) + 4 * MEETING * n_rows)
+def shared_bytes(type_name: str, n_in: int, n_rows: int, way: str) -> int:
+    """Return the dynamic shared memory of a block, by the way of its products."""
+    if way == BY_ROWS:
+        return max(TEAMS * _row_pitch(type_name, n_in), float_wide_rows.shared_bytes(type_name, n_in, n_rows, 1))
+    return (4 * n_rows * n_in if way == STAGED else 0) + TEAMS * (_row_pitch(type_name, n_in) + 4 * MEETING * n_rows)
 
 
 def _advance(type_name: str, n_in: int, n_rows: int, staged: bool):
@@ -101,14 +108,15 @@ def _totals(n_rows: int, n_experts: int):
 
 
 @cache
-def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows: int, staged: bool, target: Target):
+def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows: int, way: str, target: Target):
     """Return the kernel for exactly n_rows rows; grid (E + 1) / TEAMS, rounded up, and one; THREADS threads.
 
     kernel(router, shared_router, x, logits, shared_gate, posted, ids, weights, experts, starts, entry_rows, entry_of,
     n_listed, n_starts).
     """
     value_bytes, store_totals = WIDEN_FOUR[type_name][1], _totals(n_rows, n_experts)
-    advance, pitch = _advance(type_name, n_in, n_rows, staged), _row_pitch(type_name, n_in)
+    staged, by_rows, pitch = way == STAGED, way == BY_ROWS, _row_pitch(type_name, n_in)
+    advance, all_outputs = _advance(type_name, n_in, n_rows, staged), row_logits(type_name, n_in, n_experts, n_rows, pitch, target) if by_rows else None
     copy_weights, copy_row = copier(16, 0, 0, target, once=True), copier(16, 0, 0, target)
     commit, wait_all = copies(target, 0).commit, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
@@ -138,6 +146,9 @@ def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows
         commit()
         go_on()
         wait_before()
+        if by_rows:
+            all_outputs(shared + 0, x, thread, team, np.int32(n - team), logits, posted, shared_gate)
+            return
         if staged:
             for piece in range(whole, x_bytes >> 4, THREADS):
                 copy_row(shared + 16 * piece, global_address(x) + 16 * piece)
@@ -153,8 +164,11 @@ def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows
     return run
 
 
-def _is_staged(device: CudaDevice, type_name: str, n_in: int, n_rows: int) -> bool:
-    return shared_bytes(type_name, n_in, n_rows, True) + STATIC_BYTES <= most_shared_bytes(device)
+def _way_of(device: CudaDevice, type_name: str, n_in: int, n_rows: int) -> str:
+    room = most_shared_bytes(device) - STATIC_BYTES
+    if n_rows >= BY_ROWS_FROM and float_wide_rows.takes(type_name, n_in, n_rows, room) and shared_bytes(type_name, n_in, n_rows, BY_ROWS) <= room:
+        return BY_ROWS
+    return STAGED if shared_bytes(type_name, n_in, n_rows, STAGED) <= room else PLAIN
 
 
 def fits(device: CudaDevice, config: ModelConfig, type_names: tuple[str, str], n_in: int, n_rows: int) -> bool:
@@ -163,7 +177,7 @@ def fits(device: CudaDevice, config: ModelConfig, type_names: tuple[str, str], n
     return (
         router == shared and n_in % 4 == 0 and n_rows <= MOST_ROWS and n_rows * config.n_used <= THREADS
         and config.n_used <= 32 and config.n_used <= config.n_experts <= LARGEST_LIST
-        and shared_bytes(router, n_in, n_rows, False) + STATIC_BYTES <= most_shared_bytes(device)
+        and shared_bytes(router, n_in, n_rows, PLAIN) + STATIC_BYTES <= most_shared_bytes(device)
     )
 
 
@@ -175,9 +189,9 @@ def launch_router(
     c = config
     require(fits(device, c, (type_name, type_name), n_in, n_rows), f"{n_rows} rows of {n_in}", "the fused router does not take them", "use routing")
     require(n_rows * c.n_used <= lists.most_entries, f"{n_rows * c.n_used} entries", f"the lists were made for {lists.most_entries}", "make longer lists")
-    staged = _is_staged(device, type_name, n_in, n_rows)
-    shape = Shape((c.n_experts // TEAMS + 2, 1), THREADS, shared_bytes(type_name, n_in, n_rows, staged))
+    way = _way_of(device, type_name, n_in, n_rows)
+    shape = Shape((c.n_experts // TEAMS + 2, 1), THREADS, shared_bytes(type_name, n_in, n_rows, way))
     listed = (lists.experts, lists.starts, lists.entry_rows, entry_of, lists.n_listed, np.int32(lists.most_experts + 1))
-    run = router_kernel(type_name, n_in, c.n_experts, c.n_used, n_rows, staged, device.target)
+    run = router_kernel(type_name, n_in, c.n_experts, c.n_used, n_rows, way, device.target)
     arguments = (router, shared_router, x, logits, shared_gate, posted, ids, weights, *listed)
     return Launch(device, run, shape, arguments, programmatic)

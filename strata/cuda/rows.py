@@ -46,6 +46,9 @@ LEAST_BLOCKS = 1024
 DEEP_STAGES, MIDDLE_STAGES, DEEP_BLOCKS, DEEP_BYTES = 13, 8, 264, 112_000
 """Launches of at most DEEP_BLOCKS blocks, two for each multiprocessor of a large card, keep DEEP_STAGES or MIDDLE_STAGES stages, where a
 block then fits into DEEP_BYTES of shared memory: most of a row is on its way before the previous kernel has ended."""
+EARLY, DEEP_EARLY = 2, 12
+"""Stages that are sent before the previous kernel's results are waited for, of STAGES and of more: all but the last, at most.  What is
+sent early delays the activation rows behind it; deep stages have few blocks, whose weights wait long for their input."""
 GO_EARLY = True
 """Whether blocks of the next kernel may start, to fetch weights, as soon as all of a dense product's have started."""
 
@@ -83,6 +86,11 @@ def stages_of(type_id: int, n_rows: int, n_groups: int, n_blocks: int, room: int
     most = min(DEEP_BYTES, room) if n_blocks <= DEEP_BLOCKS else 0
     depths = (stages for stages in (DEEP_STAGES, MIDDLE_STAGES) if shared_bytes(type_id, n_rows, n_groups, stages) <= most)
     return next(depths, STAGES)
+
+
+def early_of(stages: int) -> int:
+    """Return how many of a block's stages are sent before the previous kernel's results are waited for."""
+    return min(stages - 1, EARLY if stages == STAGES else DEEP_EARLY)
 
 
 def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):
@@ -160,7 +168,7 @@ def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int 
                     out[np.int64(first_entry + r) * n_out + n] = total
             first = np.int32(first + ROWS_PER_TURN)
 
-    early = stages // 2
+    early = early_of(stages)
     return SimpleNamespace(
         send_early=sender(0, early), send_rest=sender(early, stages - 1), wait_early=copies(target, stages - 1 - early).wait, multiply=multiply,
     )
@@ -169,7 +177,7 @@ def _warp_products(form: WeightFormat, n_rows: int, target: Target, stages: int 
 def dense_block(form: WeightFormat, n_rows: int, target: Target, stages: int = STAGES):
     """Build `compute(block, weights, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)`: one block of one matrix.
 
-    `block` counts the matrix's blocks, `weights` is its address.  Exactly n_rows (1 .. MOST_ROWS) activation rows.  Half of the
+    `block` counts the matrix's blocks, `weights` is its address.  Exactly n_rows (1 .. MOST_ROWS) activation rows.  Some
     stages are sent before the previous kernel's results are waited for, the rest behind the activation rows, which therefore wait
     for no more weights than those.
     """

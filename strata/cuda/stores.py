@@ -1,11 +1,14 @@
-"""A store of four neighbouring float32 values at once.
+"""A store of four neighbouring float32 values at once, and copies made of it.
 
     store_four_floats(array, byte, a, b, c, d)     at a byte offset that is a multiple of 16
+    copy_floats(source, target, first_byte, n_fours, thread, n_threads)
 
 Loads of the kind and the store of one word are the seam's.  Does not know: kernels.
 """
 
-from strata.cuda.seam import SIMULATED, jit
+import numpy as np
+
+from strata.cuda.seam import SIMULATED, jit, load_four_floats
 
 if SIMULATED:
 
@@ -33,3 +36,20 @@ else:
             return context.get_dummy_value()
 
         return types.void(array, types.int64, *(types.float32,) * 4), emit
+
+
+@jit
+def copy_floats(source, target, first_byte, n_fours, thread, n_threads):
+    """Copy float32 [4 n_fours], n_fours > 0, to byte first_byte of target: four loads on their way at once, surplus ones of the last."""
+    last = np.int64(n_fours - 1)
+    for i in range(thread, n_fours, 4 * n_threads):
+        at, bt = 16 * np.int64(i), 16 * min(np.int64(i) + n_threads, last)
+        ct, dt = 16 * min(np.int64(i) + 2 * n_threads, last), 16 * min(np.int64(i) + 3 * n_threads, last)
+        a0, a1, a2, a3 = load_four_floats(source, at)
+        b0, b1, b2, b3 = load_four_floats(source, bt)
+        c0, c1, c2, c3 = load_four_floats(source, ct)
+        d0, d1, d2, d3 = load_four_floats(source, dt)
+        store_four_floats(target, first_byte + at, a0, a1, a2, a3)
+        store_four_floats(target, first_byte + bt, b0, b1, b2, b3)
+        store_four_floats(target, first_byte + ct, c0, c1, c2, c3)
+        store_four_floats(target, first_byte + dt, d0, d1, d2, d3)

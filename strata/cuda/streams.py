@@ -24,6 +24,7 @@ from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid, silu
+from strata.cuda.posting import read_past
 from strata.cuda.products import Coded
 from strata.cuda.seam import Target, div, fma, jit, kernel, launch_dependents, load_four_floats, mul, wait_for_dependency
 from strata.cuda.shapes import require
@@ -35,6 +36,8 @@ ZERO, TWO = np.float32(0.0), np.float32(2.0)
 MOST_STREAM_THREADS, ROW_THREADS = 640, 256
 LARGEST_HIDDEN = 12000
 """A stream of one row must fit into a block's shared memory."""
+KNOWN_EARLY = True
+"""Whether a write of experts reads what the router gave before the previous kernel has ended, where it may."""
 NO_BLOCK, PLAIN, EXPERTS = 0, 1, 2
 """What a write adds: nothing, an array, or the combined experts."""
 
@@ -56,46 +59,59 @@ def threads_of(hidden: int) -> int:
 
 
 def _written(hidden: int, source: int, n_used: int):
-    """Build `written(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i)`: four values of a stream, own[v:], with what is due."""
-    combined = combiner_of_four(hidden, n_used)
+    """Build `learn(...)`, as in combine.py, and `written(own, v, y, entries, factors, shared, shared_gate, gate, row, i)`: four values of a
+    stream, own[v:], with what is due."""
+    learn, combined = combiner_of_four(hidden, n_used)
 
     @jit
-    def nothing(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i):
+    def learn_nothing(entry_of, weights, shared_gate, row, entries, factors):
+        return ZERO
+
+    @jit
+    def nothing(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
         return
 
     @jit
-    def add_plain(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i):
+    def add_plain(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
         y0, y1, y2, y3 = load_four_floats(y, 4 * (np.int64(row) * hidden + i))
         own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
         own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
 
     @jit
-    def add_experts(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i):
-        y0, y1, y2, y3 = combined(y, entry_of, weights, shared, shared_gate, row, i)
+    def add_experts(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
+        y0, y1, y2, y3 = combined(y, entries, factors, shared, shared_gate, row, i)
         own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
         own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
 
-    return {NO_BLOCK: nothing, PLAIN: add_plain, EXPERTS: add_experts}[source]
+    return {NO_BLOCK: (learn_nothing, nothing), PLAIN: (learn_nothing, add_plain), EXPERTS: (learn, add_experts)}[source]
 
 
 @cache
-def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normalises: bool, is_chosen: bool, target: Target):
+def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normalises: bool, is_chosen: bool, is_known: bool, target: Target):
     """Return the kernel of a stream's write and norm; grid (C, rows), threads_of(hidden) threads.
+
+    With `is_known` inject and what the router gave are read before the previous kernel has ended: only its outputs are waited for.
 
     kernel(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed): `y` holds the block's
     rows, or the entries' rows with entry_of, weights, shared and shared_gate; block row r reads residual row chosen[r].
     """
-    written, chain = _written(hidden, source, n_used), squares(hidden)
+    (learn, written), chain = _written(hidden, source, n_used), squares(hidden)
     n_threads = threads_of(hidden)
     step = 4 * n_threads
     count, n_own = np.float32(n_streams), (hidden + step - 1) // step
     n_values = 4 * n_own
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
+    @jit
+    def gate_of(logit):
+        return mul(TWO, sigmoid(div(logit, count)))
+
     @kernel(n_threads)
     def run(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
         values = cuda.shared.array(0, types.float32)
         factors, own = cuda.local.array(n_values, np.float32), cuda.local.array(n_values, np.float32)
+        entries, shares = cuda.local.array(n_used, np.int32), cuda.local.array(n_used, np.float32)
+        inject_gate = shared_part = ZERO
         go_on()
         thread = np.int32(cuda.threadIdx.x)
         c, row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y)
@@ -104,16 +120,21 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
                 i, v = 4 * thread + m * step, 4 * m
                 if i < hidden:
                     factors[v], factors[v + 1], factors[v + 2], factors[v + 3] = load_four_floats(norm, 4 * np.int64(c * hidden + i))
+        if is_known:
+            inject_gate = gate_of(read_past(inject, np.int64(row * n_streams + c)))
+            shared_part = learn(entry_of, weights, shared_gate, row, entries, shares)
         wait_before()
         source_row = chosen[row] if is_chosen else row
         base = (np.int64(source_row) * n_streams + c) * hidden
-        gate = mul(TWO, sigmoid(div(inject[row * n_streams + c], count))) if source != NO_BLOCK else ZERO
+        if not is_known:
+            inject_gate = gate_of(inject[row * n_streams + c]) if source != NO_BLOCK else ZERO
+            shared_part = learn(entry_of, weights, shared_gate, row, entries, shares)
         # All loads come before the first store, which they would else wait for: the compiler must take both for one array's.
         for m in range(n_own):
             i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
                 own[v], own[v + 1], own[v + 2], own[v + 3] = load_four_floats(residual, 4 * (base + i))
-                written(own, v, y, entry_of, weights, shared, shared_gate, gate, row, i)
+                written(own, v, y, entries, shares, shared, shared_part, inject_gate, row, i)
         for m in range(n_own):
             i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
@@ -195,7 +216,8 @@ def launch_write_normalise(
     require(source == NO_BLOCK or chosen is None, "chosen rows", "only a norm can choose rows")
     require((norm is None) == (normed is None), "norm", "a norm needs its weight and its output")
     n_used = experts.n_used if experts is not None else 1
-    run = stream_kernel(hidden, n_streams, source, n_used, norm is not None, chosen is not None, device.target)
+    is_known = KNOWN_EARLY and experts is not None and experts.is_known
+    run = stream_kernel(hidden, n_streams, source, n_used, norm is not None, chosen is not None, is_known, device.target)
     outputs, entry_of, weights, shared, shared_gate = experts.arrays if experts is not None else (residual,) * 5
     block = y if y is not None else outputs
     # Arguments that a variant does not read are the residual itself.

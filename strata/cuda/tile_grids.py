@@ -14,12 +14,17 @@ BLOCKS_PER_UNIT = 5
 
 
 def turns_of(type_id: int, tile: Tile, n_groups: int, n_out: int, n_row_tiles: int, n_units: int) -> int:
-    """Return how many output tiles a block computes in turn: more where there are blocks enough, and stages enough to copy ahead."""
+    """Return how many output tiles a block computes in turn: more where there are blocks enough, and stages enough to copy ahead.
+
+    Blocks of the same rows have as equal numbers of tiles as can be.
+    """
     per_stage = EIGHT * staging_of(FORMATS[type_id], tile.units).units
     if -(-n_groups // per_stage) < tile.stages - 1:
         return 1
-    n_tiles = -(-n_out // tile.n_outputs) * n_row_tiles
-    return max(1, min(tile.turns, n_tiles // (BLOCKS_PER_UNIT * n_units)))
+    n_tiles = -(-n_out // tile.n_outputs)
+    most = max(1, min(tile.turns, n_tiles * n_row_tiles // (BLOCKS_PER_UNIT * n_units)))
+    n_blocks = -(-n_tiles // most)
+    return -(-n_tiles // n_blocks)
 
 
 def shape_of(type_id: int, tile: Tile, n_out: int, turns: int, n_row_tiles: int) -> Shape:

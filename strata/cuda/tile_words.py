@@ -19,6 +19,8 @@ from strata.cuda.seam import jit, permute_bytes
 from strata.formats import bytewise
 from strata.formats.bytewise import NIBBLES, ONES, PAIRS
 from strata.formats.contract import GROUP, WeightFormat
+from strata.formats.q4_0 import EIGHTS
+from strata.formats.table import by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,18 @@ def _q2_0():
     def two(raw, at, group, j):
         codes = load_u32(raw, at + 2 + 8 * group + 4 * (j >> 1)) >> (4 * (j & 1))
         return minus(codes & PAIRS, ONES), minus((codes >> 2) & PAIRS, ONES)
+
+    return two
+
+
+def _q4_0():
+    """The plain word: the low nibbles of a block's bytes are the first half of the group, the high ones the second."""
+    by_words, minus = _by_words(reader_of(by_name("Q4_0")).word, False), bytewise.build(SHARED_SEAM).minus
+
+    @jit
+    def two(raw, at, group, j):
+        first, second = by_words(raw, at, group, j)
+        return minus(np.uint32(first), EIGHTS), minus(np.uint32(second), EIGHTS)
 
     return two
 
@@ -80,9 +94,6 @@ def _q5_k():
     return two
 
 
-SHORTER = {"Q2_0": _q2_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k}
-
-
 def _by_words(word, adjacent: bool):
     @jit
     def two(raw, at, group, j):
@@ -92,9 +103,12 @@ def _by_words(word, adjacent: bool):
     return two
 
 
+SHORTER = {"Q2_0": _q2_0, "Q4_0": _q4_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k}
+
+
 @cache
 def tile_reader_of(form: WeightFormat) -> TileReader:
     """Return the tile reader of a format."""
     reader, shorter = reader_of(form), SHORTER.get(form.name)
-    adjacent = shorter is not None or form.block_weights > GROUP and not form.split_scales
+    adjacent = shorter not in (None, _q4_0) or form.block_weights > GROUP and not form.split_scales
     return TileReader(shorter() if shorter else _by_words(reader.word, adjacent), reader.scales, adjacent, reader.turned)

@@ -81,13 +81,14 @@ class Tile:
 
 WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
 """For windows of up to eight rows."""
-CHUNK = Tile(bands=4, columns=6, sets=1, units=2, stages=2, min_blocks=1, side_by_side=6, turns=4)
-"""For prompt chunks, where a block can have ROOM.  With 48 rows, registers are left for products of one column to run while the
-floats of another are computed."""
+CHUNK = Tile(bands=4, columns=8, sets=1, units=2, stages=2, min_blocks=1, side_by_side=4, turns=4)
+"""For prompt chunks, where a block can have ROOM."""
 MIDDLE = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
 """For prompt chunks on later cards than 7.5 with less shared memory."""
-EXPERTS = Tile(bands=4, columns=6, sets=1, units=2, stages=2, min_blocks=1, side_by_side=6, turns=8)
-"""For listed experts of prompt chunks, which have some forty rows."""
+EXPERTS = Tile(bands=4, columns=8, sets=1, units=2, stages=2, min_blocks=1, side_by_side=1, turns=8)
+"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out one by one."""
+LEAST_EXPERT_ROWS = 48
+"""Rows of the smallest tiling of listed experts that lists have room for."""
 FEW_EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
 """For the same on later cards than 7.5 with less shared memory."""
 SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
@@ -102,7 +103,7 @@ def chunk_tile(target: Target, room: int) -> Tile:
 
 
 def experts_tile(target: Target, room: int) -> Tile:
-    """Return the tiling of a chunk's listed experts on a card; it has no fewer rows than EXPERTS."""
+    """Return the tiling of a chunk's listed experts on a card; it has no fewer rows than LEAST_EXPERT_ROWS."""
     if room >= ROOM:
         return EXPERTS
     return FEW_EXPERTS if target.async_copies else SNUG

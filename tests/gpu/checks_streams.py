@@ -1,5 +1,7 @@
 """Stream operations of a card against the host: write, norm, gate, mix, the fused read, combined experts, activation."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from strata.host import experts as host_experts
@@ -90,15 +92,15 @@ def check_combine(card, control, config: ModelConfig, row_counts) -> None:
         host.write(written, y, inject[:n])
         host.normalise(control, written, norm, np.float32(c.rms_epsilon), normed)
         combined = Combined(c.n_used, *(flat(card, a) for a in (outputs, entry_of, weights, shared, shared_gate)))
-        out, place, after = GuardedOutput(card, n * c.hidden), flat(card, residual[:n]), GuardedOutput(card, n * width)
+        out = GuardedOutput(card, n * c.hidden)
         run(card, launch_combine(card, c.hidden, combined, n, out.inside))
         assert_same_bits(f"combined, {n} rows", out.read((n, c.hidden)), y)
-        launch = launch_write_normalise(
-            card, c, place, n, experts=combined, inject=flat(card, inject), norm=flat(card, norm), normed=after.inside
-        )
-        run(card, launch)
-        assert_same_bits(f"combined into streams, {n} rows", read(place, n, c.n_streams, c.hidden), written)
-        assert_same_bits(f"combined and normed, {n} rows", after.read((n, width)), normed)
+        for is_known in (False, True):
+            place, after = flat(card, residual[:n]), GuardedOutput(card, n * width)
+            experts, placed_inject = replace(combined, is_known=is_known), flat(card, inject)
+            run(card, launch_write_normalise(card, c, place, n, experts=experts, inject=placed_inject, norm=flat(card, norm), normed=after.inside))
+            assert_same_bits(f"combined into streams, {n} rows", read(place, n, c.n_streams, c.hidden), written)
+            assert_same_bits(f"combined and normed, {n} rows", after.read((n, width)), normed)
 
 
 def check_activation(card, control, config: ModelConfig, n_entries: int) -> None:

@@ -1,9 +1,10 @@
-"""Measures tilings of prompt chunks' quantised products against each other:  python -m tests.gpu.measure_tiles [--once | --build FOLDER]
+"""Measures tilings of prompt chunks' quantised products against each other:  python -m tests.gpu.measure_tiles [--once] [FORMAT ...]
 
-At the real model's geometry: dense products of 2,048 rows, and listed experts with 40 (all 512 listed) and 85 rows each (240 listed).
-Every tiling must give the bits of the dp4a kernels; the exit status is 1 where one does not.  `--once` launches each case once, without
-timing, to be run under a profiler; `--build` compiles the kernels ahead, without a card, into a folder for STRATA_CUDA_KERNELS
-(compute capability 9.0).  Tilings are told as bands, columns, sets, units, stages, min_blocks, side_by_side, turns.
+At the real model's geometry: dense products of 2,048 rows, and listed experts with 40 (all 512 listed) and 85 rows each (240 listed);
+of the formats named, or all.  Every tiling must give the bits of the dp4a kernels; the exit status is 1 where one does not.  `--once`
+launches each case once, without timing, to be run under a profiler; `--build FOLDER` compiles the kernels ahead, without a card, into
+a folder for STRATA_CUDA_KERNELS (compute capability 9.0).  Tilings are told as bands, columns, sets, units, stages, min_blocks,
+side_by_side, turns.
 """
 
 import shutil
@@ -17,14 +18,13 @@ from strata.cuda.tiles import CHUNK, EXPERTS, Tile, layout_of
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 
-SIXTEEN_WARPS = Tile(2, 8, 2, 1, 3, 1, 8, 4)
-WIDER = Tile(4, 8, 1, 2, 2, 1, 4, 4)
-TWO_BLOCKS = Tile(2, 6, 1, 1, 3, 2, 6, 8)
+SHORTER, PAIRS = Tile(4, 6, 1, 2, 2, 1, 6, 8), Tile(4, 8, 1, 2, 2, 1, 2, 8)
+"""Six columns side by side, and eight in pairs: against eight in fours (dense) and one by one (experts)."""
 N_ROWS, N_USED = 2048, 10
-DENSE = (("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK, WIDER, SIXTEEN_WARPS)),)
+DENSE = (("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK, PAIRS, SHORTER)),)
 LISTED = (
-    ("Q2_0", ((640, 2560), (2560, 640)), (EXPERTS, TWO_BLOCKS, SIXTEEN_WARPS)), ("Q4_K", ((640, 2560),), (EXPERTS,)),
-    ("Q4_0", ((2560, 640),), (EXPERTS, TWO_BLOCKS)),
+    ("Q4_K", ((640, 2560),), (EXPERTS, PAIRS, SHORTER)), ("Q4_0", ((2560, 640),), (EXPERTS, PAIRS, SHORTER)),
+    ("Q2_0", ((640, 2560), (2560, 640)), (EXPERTS, SHORTER)),
 )
 N_LISTED = (512, 240)
 
@@ -139,13 +139,14 @@ def main(arguments: list[str]) -> int:
         return build_ahead(arguments[1])
     profilers = [path for path in (shutil.which("ncu"), *sorted(glob("/usr/local/cuda*/bin/ncu"))) if path]
     print(f"profiler: {profilers[0]} (use --once)" if profilers else "profiler: none found")
-    comparison = Comparison(once="--once" in arguments)
-    for name, tiles in {(name, tiles) for name, _, tiles in (*DENSE, *LISTED)}:
+    comparison, named = Comparison(once="--once" in arguments), [text for text in arguments if text != "--once"]
+    dense_cases, listed_cases = ([case for case in cases if not named or case[0] in named] for cases in (DENSE, LISTED))
+    for name, tiles in {(name, tiles) for name, _, tiles in (*dense_cases, *listed_cases)}:
         print(f"{name}: " + ", ".join(f"{label_of(tile)} takes {layout_of(by_name(name).type_id, tile).shared_bytes >> 10} KB" for tile in tiles))
-    for name, shapes, tiles in DENSE:
+    for name, shapes, tiles in dense_cases:
         for n_out, n_in in shapes:
             comparison.dense(name, n_out, n_in, tiles)
-    for name, shapes, tiles in LISTED:
+    for name, shapes, tiles in listed_cases:
         for n_out, n_in in shapes:
             for n_listed in N_LISTED:
                 comparison.experts(name, n_out, n_in, n_listed, tiles)

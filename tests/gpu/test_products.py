@@ -91,23 +91,6 @@ def test_a_window_has_the_bits_of_the_host_however_it_is_cut(form, card, control
                 assert_same_bits(f"{form.name} {n_out} x {n_in}, {cut}, {n_rows} rows", out.read((n_rows, n_out)), wanted[:n_rows])
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
-def test_rows_whose_sums_vanish_have_the_bits_of_the_host(name, card, control):
-    """Activations of zeros, of one value among zeros, and so small that scales are subnormal: signs of zeros and last bits."""
-    from strata.cuda.products import Packed, dense
-
-    form, n_out, n_in = next(f for f in ALL if f.name == name), 19, 768
-    raw, x = packed_weights(form, 43, n_out, n_in), random_rows(44, 8, n_in)
-    x[0], x[1] = 0, np.where(np.arange(n_in) == 700, np.float32(-1), np.float32(0))
-    x[2] *= np.float32(1e-38)
-    x[3, 32:] = np.float32(-0.0)
-    coded = coded_on_host(control, x)
-    out = GuardedOutput(card, 8 * n_out)
-    dense(card, Packed(card.upload("weights", raw), form.type_id, n_out, n_in), uploaded(card, coded), 8, out.inside).go()
-    card.synchronise()
-    assert np.array_equal(out.read((8, n_out)).view(np.uint32), dense_on_host(control, form, raw, n_out, coded).view(np.uint32))
-
-
 def lists_on_card(card, experts, starts, entry_rows, spare: int):
     """Lists with room for `spare` more experts, filled with numbers that would be wrong to use."""
     from strata.cuda.products import make_lists
@@ -176,7 +159,7 @@ def test_products_of_several_kinds_have_the_bits_of_the_host(card, control):
     forms = tuple(FORMATS[i] for i in (12, 8, 12, 42))
     check_projections(card, control, forms, ("BF16", "F32", "BF16"), (83, 16, 40, 21, 37, 3, 70), 1280, (1, 2, 4, 7, 9), 7)
     check_projections(card, control, forms[:1], ("BF16",), (83, 37), 2560, (1, 4, 5, 9), 2)
-    check_projections(card, control, (), ("BF16",) * 2, (324, 4), 10240, (1, 2, 3, 8), 1)
+    check_projections(card, control, (), ("BF16",) * 2, (324, 4), 10240, (1, 2, 3, 5, 8), 1)
     check_projections(card, control, (), ("F32",) * 2, (33, 5), 320, (1, 8), 2)
 
 

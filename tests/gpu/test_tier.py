@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from strata.errors import DeviceError
+from strata.experts.dispatch import SHARE_UNIT
 from strata.rows import Segment, Window
 from strata.windows.stage_pass import run_stage
 from tests.gpu import checks_tier
@@ -165,8 +166,9 @@ def test_the_shipped_model_has_the_bits_of_the_host(n_slots, share, n_places, mo
         pair.plain(rows((0, 50, 1), (1, 12, 4), (3, 0, 3)))
         points = pair.run(rows((0, 51, 1), (1, 16, 1)))
         assert "moe.experts" in points and "moe.hidden" not in points
-        served = pair.tier.served
-        assert (served[0, 2] == 0) == (n_slots == 768) and (served[0, 1] > 0) == (n_places > 0 and n_slots < 768)
+        served, holds_all = pair.tier.served, n_slots == 768
+        takes_all = share == SHARE_UNIT and n_places >= model.config.n_experts
+        assert (served[0, 2] == 0) == (holds_all or takes_all) and (served[0, 1] > 0) == (n_places > 0 and not holds_all)
 
 
 def test_a_failed_job_leaves_the_other_sessions_of_a_model(model, card, control):
@@ -199,3 +201,24 @@ def test_memory_that_is_locked_is_seen_and_let_go(card):
     card.unregister(array)
     assert card.register(array) == first
     card.unregister(array)
+
+
+def test_two_cards_see_memory_that_one_of_them_locked(card):
+    from cuda.bindings import driver
+
+    from strata.cuda.device import CudaDevice
+    from strata.cuda.found import find_cards
+
+    if len(find_cards()) < 2:
+        pytest.skip("this machine has one card")
+    array, other = np.arange(1 << 18, dtype=np.int32), CudaDevice(1)
+    try:
+        assert card.register(array) and other.register(array), (card.why_not_registered, other.why_not_registered)
+        other.unregister(array)
+        card.attach()
+        assert driver.cuMemHostGetDevicePointer(array.ctypes.data, 0)[0] == driver.CUresult.CUDA_SUCCESS, "only who locked it unlocks it"
+    finally:
+        card.attach()
+        card.unregister(array)
+        other.close()
+        card.attach()

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from strata.experts.residency import ABSENT
+from strata.split import link_probe
 
 HALF, TENTH = 384, 77
 RAM = {"resident_experts": True}
@@ -72,9 +73,20 @@ def test_where_experts_lie_changes_no_bit(name, expected):
             assert found == expected
     served = [counters[f"{place}_entries"] for place in ("vram", "pcie", "cpu")]
     assert served[0] > 0 or settings["expert_cache"] == 1
-    assert (served[1] > 0) == ("pcie_frac" in settings or name == "probed")
+    assert name == "probed" or (served[1] > 0) == ("pcie_frac" in settings)
     assert (served[2] > 0) == (settings["expert_cache"] != 0) or settings.get("pcie_frac") == 1.0
     assert counters["adapt_swaps"] > 0 or settings.get("adapt_every") != 1
+
+
+@pytest.mark.parametrize(("link", "pool", "share"), [(1.0, 3.0, 192), (3.0, 1.0, 64), (1.0, 0.0, 0)])
+def test_a_share_is_what_the_probe_of_the_link_finds(link, pool, share, expected, monkeypatch):
+    measured, times = link_probe._best, iter((link, pool))
+    monkeypatch.setattr(link_probe, "_best", lambda work: (measured(work), next(times))[1])
+    with opened(expert_cache=TENTH, **RAM, **STILL) as engine:
+        found, counters = answered(engine, asked())
+        tier = engine.tiers.devices[0]
+        assert found == expected and tier.n_fetchable > 0
+        assert tier.share == share and (counters["pcie_entries"] > 0) == (share > 0)
 
 
 def test_swaps_leave_every_expert_where_the_tables_say():

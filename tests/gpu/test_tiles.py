@@ -9,6 +9,8 @@ from tests.gpu.checks_tiles import check_dense, check_listed
 ALL = pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
 ROWS = (9, 10, 23, 24, 25, 40, 47, 48, 49, 63, 64, 65, 95, 96, 97, 130)
 COUNTS = (1, 0, 48, 7, 49, 40, 0, 2, 97, 33)
+AROUND_COLUMNS = (8, 9, 16, 0, 17, 24, 25, 56, 57, 63, 64, 65, 72, 73, 128, 129)
+"""Rows of experts around the ends of columns of eight, where a tile leaves out those without rows."""
 
 
 def columns(form) -> int:
@@ -19,7 +21,7 @@ def columns(form) -> int:
 @ALL
 def test_rows_around_a_tile_and_output_tiles_in_turn(form, card, control, monkeypatch):
     check_dense(card, control, monkeypatch, form, 150, columns(form), ROWS, (0,))
-    check_dense(card, control, monkeypatch, form, 64 * 5 + 19, columns(form), (9, 49), (1, 2, 3, 4))
+    check_dense(card, control, monkeypatch, form, 64 * 5 + 19, columns(form), (9, 33, 65), (1, 2, 3, 4))
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q2_0", "Q4_0", "Q8_0", "Q6_K"])
@@ -38,6 +40,12 @@ def test_long_chunks(name, card, control, monkeypatch):
 def test_listed_experts_of_any_number_of_rows(form, card, control, monkeypatch):
     check_listed(card, control, monkeypatch, form, 70, columns(form), COUNTS, (0,))
     check_listed(card, control, monkeypatch, form, 64 * 5 + 6, columns(form), COUNTS, (1, 3, 8))
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q2_0", "Q3_K"])
+def test_listed_experts_around_the_ends_of_columns(name, card, control, monkeypatch):
+    form = by_name(name)
+    check_listed(card, control, monkeypatch, form, 64 * 2 + 5, columns(form), AROUND_COLUMNS, (1, 2))
 
 
 @pytest.mark.parametrize("name", ["Q2_0", "Q4_0", "Q8_0"])

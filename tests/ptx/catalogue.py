@@ -51,7 +51,7 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
-GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32"
+GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32 L L L L L"
 DOWN = "u8 u8 L I I I I I I I i32 i32 i32 i8 i8 f32 i32 f32"
 ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
@@ -86,25 +86,33 @@ def quantised_products() -> Iterator[Entry]:
 
 
 def expert_products() -> Iterator[Entry]:
-    from strata.cuda.expert_products import DOWN_TURNS, down_kernel, gate_up_kernel
+    from strata.cuda.expert_products import DOWN_TURNS, SHORT_TURNS, down_kernel, gate_up_kernel
     from strata.cuda.pairs import PASS_ROWS
     from strata.cuda.router import router_kernel
+    from strata.cuda.short_downs import takes
 
     pairs = [(form, form, form.name in THOROUGH) for form in FORMATS.values()]
     pairs += [(by_name(own), by_name(common), True) for own, common in (("Q2_0", "Q4_K"), ("Q2_0", "Q4_0"))]
     for own, common, chosen in pairs:
         name, ids = own.name if own is common else f"{own.name} and {common.name}", (own.type_id, common.type_id)
         for n_pass in (1, PASS_ROWS):
-            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 80, chosen)
+            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 128 if n_pass == 1 else 80, chosen)
             for ahead in (True, False):
                 yield Entry(
-                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, t),
+                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t),
                     _signature(DOWN), 80, chosen and ahead,
                 )
-    for name, n_rows, staged in (("BF16", 1, True), ("BF16", 8, True), ("BF16", 8, False), ("F32", 8, True), ("F16", 2, True)):
+    kinds = (("BF16", 1, "staged"), ("BF16", 8, "staged"), ("BF16", 8, "plain"), ("BF16", 8, "by rows"), ("F32", 8, "by rows"), ("F16", 3, "by rows"), ("F16", 2, "staged"))
+    short = [(own, common, 20 if own.block_weights < 256 else 16) for own, common, _ in pairs if all(takes(form, 20 if form.block_weights < 256 else 16, 2560) for form in (own, common))]
+    for own, common, n_groups in short:
         yield Entry(
-            f"router {name} {n_rows} {staged}", lambda t, n=name, r=n_rows, s=staged: router_kernel(n, 2560, 512, 10, r, s, t), _signature(ROUTER),
-            128, name == "BF16",
+            f"down {own.name} and {common.name} by whole rows", lambda t, i=(own.type_id, common.type_id), n=n_groups: down_kernel(*i, PASS_ROWS, SHORT_TURNS, True, n, t),
+            _signature(DOWN), 80, own.name in ("Q4_0", "Q2_0", "Q3_K"),
+        )
+    for name, n_rows, way in kinds:
+        yield Entry(
+            f"router {name} {n_rows} {way}", lambda t, n=name, r=n_rows, w=way: router_kernel(n, 2560, 512, 10, r, w, t), _signature(ROUTER),
+            160 if way == "by rows" else 128, name == "BF16",
         )
 
 
@@ -129,16 +137,15 @@ def joined_products() -> Iterator[Entry]:
 
 def window_products() -> Iterator[Entry]:
     from strata.cuda import window_kernels
-    from strata.cuda.joined_rows import float_cut
     from strata.cuda.window_cuts import cut_of
 
     for type_id, form in FORMATS.items():
         seen = set()
         for n_groups, n_out in ((80, 16384), (192, 2560), (24, 83), (22, 83)):
             cut = cut_of(type_id, n_groups, (n_out,), 227 << 10)
-            for floats, n_rows in (("", 0), ("BF16", 5), ("BF16", 8)) if (n_groups, n_out) == (80, 16384) else (("", 0),):
-                staged = bool(floats) and float_cut(floats, 2560, n_rows, window_kernels.FLOAT_OUTPUTS)[0]
-                kind = cut.units, cut.stages, cut.held, floats, n_rows, staged
+            beside = (("BF16", 5, True), ("BF16", 8, True), ("BF16", 8, False)) if (n_groups, n_out) == (80, 16384) else ()
+            for floats, n_rows, wide in (("", 0, False), *beside):
+                kind = cut.units, cut.stages, cut.held, floats, n_rows, wide
                 if kind not in seen:
                     seen.add(kind)
                     yield Entry(
@@ -163,22 +170,23 @@ def float_products() -> Iterator[Entry]:
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
-        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32"), 128, name == "BF16")
+        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32 L L L L"), 128, name == "BF16")
         for n_rows in (1, 2):
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),
                 128, name == "BF16",
             )
-        for n_rows in (3, 8):
+        for n_rows, sides in ((3, 1), (8, 1), (5, 2), (8, 2)):
             yield Entry(
-                f"wide_rows {name} {n_rows}", lambda t, n=name, r=n_rows: wide_rows(n, r, t), _signature("u8 u8 I I I f32 f32 f32"),
+                f"wide_rows {name} {n_rows} {sides}", lambda t, n=name, r=n_rows, s=sides: wide_rows(n, r, s, t), _signature("u8 u8 I I I f32 f32 f32"),
                 160, name == "BF16",
             )
         chunk = _signature("u8 I I I f32 f32")
         yield Entry(f"float_lanes {name}", lambda t, n=name: float_lanes(n, SQUARE, t), chunk, 128, True)
         yield Entry(f"float_lanes {name} few", lambda t, n=name: float_lanes(n, FEW_OUTPUTS, t), chunk, 96, name == "BF16")
         yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), chunk, 240, name == "BF16")
-        yield Entry(f"short_tiles {name}", lambda t, n=name: short_tiles(n, t), chunk, 255, name == "BF16")
+        for n_in in (320, 324):
+            yield Entry(f"short_tiles {name} {n_in}", lambda t, n=name, i=n_in: short_tiles(n, i, t), chunk, 255, name == "BF16" and n_in == 320)
 
 
 def small_kernels() -> Iterator[Entry]:

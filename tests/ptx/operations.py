@@ -34,12 +34,13 @@ def streams() -> Iterator[Entry]:
     from strata.cuda import streams as s
 
     hidden, n_streams, n_used = REAL.hidden, REAL.n_streams, REAL.n_used
-    yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 64)
-    yield _entry("norm", lambda t: s.stream_kernel(hidden, 1, s.NO_BLOCK, 1, True, False, t), "9*f32 F f32", 64)
-    yield _entry("norm of whole rows", lambda t: s.stream_kernel(hidden * n_streams, 1, s.NO_BLOCK, 1, True, True, t), "7*f32 i32 f32 F f32", 96)
-    yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, t), "9*f32 F f32", 64)
-    build = lambda t: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, t)  # noqa: E731
-    yield _entry("combine, write and norm", build, "3*f32 i32 5*f32 F f32", 128)
+    yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, False, t), "7*f32 i32 f32 F f32", 64)
+    yield _entry("norm", lambda t: s.stream_kernel(hidden, 1, s.NO_BLOCK, 1, True, False, False, t), "9*f32 F f32", 64)
+    yield _entry("norm of whole rows", lambda t: s.stream_kernel(hidden * n_streams, 1, s.NO_BLOCK, 1, True, True, False, t), "7*f32 i32 f32 F f32", 96)
+    yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, False, t), "9*f32 F f32", 64)
+    for is_known in (False, True):
+        build = lambda t, k=is_known: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, k, t)  # noqa: E731
+        yield _entry(f"combine, write and norm{', known early' if is_known else ''}", build, "3*f32 i32 5*f32 F f32", 128)
     yield _entry("low-rank gate", s.low_rank_gate_kernel, "f32 I F", 64)
     yield _entry("mix", lambda t: s.mix_kernel(hidden, n_streams, t), f"3*f32 {CODED}", 64)
     yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 64)
@@ -125,7 +126,7 @@ def attention() -> Iterator[Entry]:
         yield _entry(f"selection {label}", build, "f32 i32 I i32 i32", 96, real)
         for cut in narrow_selection.CUTS:
             build = lambda t, c=c, n=cut: narrow_selection.narrow_kernel(c.indexer_block, c.selection_width, *n, t)  # noqa: E731
-            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64 if cut[0] > 512 else 96, real and cut in ((256, 4), (1024, 4)))
+            yield _entry(f"narrow selection {cut[0]} x {cut[1]} {label}", build, "f32 i32 I i32 i32", 64 if cut[0] > 512 else 96, real and cut in ((1024, 1), (1024, 4)))
 
 
 def draft_layer() -> Iterator[Entry]:

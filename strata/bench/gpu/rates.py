@@ -20,8 +20,10 @@ COPIED_BYTES = 2 << 30
 THREADS = 256
 BLOCKS_PER_UNIT = 8
 AT_ONCE = 4
-TURNS, CHAINS = 512, 8
+TURNS, STEPS, CHAINS = 256, 8, 8
 N_SUMS = 4 * CHAINS
+PER_THREAD = TURNS * STEPS * CHAINS
+"""Operations; a turn has enough of them that its branch is lost among them."""
 MMA_OPERATIONS = 2 * 16 * 8 * 32
 """Of one tensor-core product of a warp."""
 FACTOR, TERM = np.float32(0.999), np.float32(0.001)
@@ -58,7 +60,7 @@ def read_kernel(target: Target):
 
 @cache
 def mma_kernel(target: Target):
-    """Return kernel(out): TURNS times CHAINS independent tensor-core products a warp; out int32 [threads]."""
+    """Return kernel(out): TURNS x STEPS times CHAINS independent tensor-core products a warp; out int32 [threads]."""
     product = mma32(target)
 
     @kernel(THREADS)
@@ -68,11 +70,14 @@ def mma_kernel(target: Target):
         sums = cuda.local.array(N_SUMS, np.int32)
         for i in range(N_SUMS):
             sums[i] = np.int32(0)
-        for _ in range(TURNS):
-            for k in range(CHAINS):
-                sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3] = product(
-                    a, b, a, b, b, a, sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3]
-                )
+        turn = np.int32(0)
+        while turn < TURNS:
+            for _ in range(STEPS):
+                for k in range(CHAINS):
+                    sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3] = product(
+                        a, b, a, b, b, a, sums[4 * k], sums[4 * k + 1], sums[4 * k + 2], sums[4 * k + 3]
+                    )
+            turn = np.int32(turn + 1)
         total = np.int32(0)
         for i in range(N_SUMS):
             total = np.int32(total ^ sums[i])
@@ -83,7 +88,7 @@ def mma_kernel(target: Target):
 
 @cache
 def fused_kernel(target: Target):
-    """Return kernel(out): TURNS times CHAINS independent fused multiply-adds a thread; out float32 [threads]."""
+    """Return kernel(out): TURNS x STEPS times CHAINS independent fused multiply-adds a thread; out float32 [threads]."""
 
     @kernel(THREADS)
     def run(out):
@@ -91,9 +96,12 @@ def fused_kernel(target: Target):
         sums = cuda.local.array(CHAINS, np.float32)
         for i in range(CHAINS):
             sums[i] = np.float32(thread + i)
-        for _ in range(TURNS):
-            for i in range(CHAINS):
-                sums[i] = fma(sums[i], FACTOR, TERM)
+        turn = np.int32(0)
+        while turn < TURNS:
+            for _ in range(STEPS):
+                for i in range(CHAINS):
+                    sums[i] = fma(sums[i], FACTOR, TERM)
+            turn = np.int32(turn + 1)
         total = sums[0]
         for i in range(1, CHAINS):
             total = fma(total, FACTOR, sums[i])
@@ -116,7 +124,7 @@ def measure(device: CudaDevice, n_times: int, copied_bytes: int = COPIED_BYTES) 
     mma_us, fused_us = launch_us(device, [products] * 4, n_times), launch_us(device, [chains] * 4, n_times)
     rates = Rates(
         Spread.of([2e3 * copied_bytes / ms for ms in copies]), Spread.of([1e3 * copied_bytes / ms for ms in reads]),
-        1e6 * (n_threads // 32) * TURNS * CHAINS * MMA_OPERATIONS / mma_us, 1e6 * n_threads * TURNS * CHAINS / fused_us,
+        1e6 * (n_threads // 32) * PER_THREAD * MMA_OPERATIONS / mma_us, 1e6 * n_threads * PER_THREAD / fused_us,
     )
     del a, b, out, reading, products, chains
     device.give_back(PURPOSE)

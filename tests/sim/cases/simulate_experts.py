@@ -8,6 +8,7 @@ from strata.formats.table import by_name
 from tests.gpu import checks_experts
 from tests.gpu.checks_experts import forms_of
 from tests.gpu.geometry import TOY
+from tests.unit.formats.vanishing import vanishing_rows, vanishing_weights
 
 
 @pytest.mark.parametrize(
@@ -26,10 +27,26 @@ def test_down(name, width, n_out, n_rows, parts, card, control):
     checks_experts.check_down(card, control, by_name(name), width, n_out, n_rows, 2, parts)
 
 
+def test_down_of_rows_taken_whole(card, control, monkeypatch):
+    from strata.cuda import expert_products
+
+    monkeypatch.setattr(expert_products, "FEW_ENTRIES", 0)
+    monkeypatch.setattr(expert_products, "SHORT_TURNS", 3)
+    checks_experts.check_down(card, control, by_name("Q4_0"), 320, 256, 2, 2, shared_form=by_name("Q2_0"))
+
+
 @pytest.mark.parametrize(("name", "shared", "n_rows"), [("Q2_0", "Q4_0", 1), ("Q4_0", "Q2_0", 5)])
 def test_a_shared_expert_of_another_format(name, shared, n_rows, card, control):
     checks_experts.check_gate_up(card, control, by_name(name), 320, 32, n_rows, 2, shared_form=by_name(shared))
     checks_experts.check_down(card, control, by_name(name), 320, 65, n_rows, 2, shared_form=by_name(shared))
+
+
+@pytest.mark.parametrize(("name", "n_rows"), [("Q4_K", 2), ("Q6_K", 5)])
+def test_products_that_vanish(name, n_rows, card, control, monkeypatch):
+    monkeypatch.setattr(checks_experts, "random_rows", vanishing_rows)
+    monkeypatch.setattr(checks_experts, "packed_weights", vanishing_weights)
+    checks_experts.check_gate_up(card, control, by_name(name), 256, 32, n_rows, 2)
+    checks_experts.check_down(card, control, by_name(name), 256, 33, n_rows, 2)
 
 
 MANY = replace(TOY, n_experts=70, n_used=5)

@@ -2,16 +2,19 @@
 
 import numpy as np
 import pytest
+from numba import cuda
 
 from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
 from strata.cuda.tiles import WINDOW, Tile
 from strata.formats.table import by_name
+from tests.gpu import checks_tiles
 from tests.gpu.checks_projections import check_projections
 from tests.gpu.checks_tiles import check_dense, check_listed
 from tests.gpu.support import (
     GuardedOutput, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, packed_weights, padded_bytes, product_on_host,
     random_float_weights, random_rows, turned,
 )
+from tests.unit.formats.vanishing import vanishing_rows, vanishing_weights
 
 SMALL_TILE = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2)
 
@@ -51,6 +54,39 @@ def test_a_warp_a_lane(name, n_in, n_out, n_rows, card, control, monkeypatch):
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
 
 
+@pytest.mark.parametrize(("start", "n_bytes"), [
+    (1 << 20, 0), (1 << 20, 16), (1 << 20, 4096), (1 << 20, 4115), (1 << 20, 3 * 4 * 32 * 4096 + 8192 + 48), (99, 9), (99, 8200),
+])
+def test_what_is_asked_for_ahead_is_all_there_is_once(start, n_bytes, card, monkeypatch):
+    """Several requests a thread; ends that lie inside a piece; nothing at all."""
+    from strata.cuda import prefetching
+    from strata.cuda.seam import kernel
+
+    asked, n_blocks, n_threads = [], 3, 32
+    monkeypatch.setattr(prefetching, "prefetch", lambda at, n: asked.append((int(at), int(n))))
+    ask = prefetching.asking(card.target)
+
+    @kernel(n_threads)
+    def run(address, n):
+        ask(address, n, np.int32(cuda.blockIdx.x), np.int32(cuda.gridDim.x), np.int32(cuda.threadIdx.x), np.int32(n_threads))
+
+    run[n_blocks, n_threads](np.int64(start), np.int64(n_bytes))
+    first, end = -(-start // 16) * 16, (start + n_bytes) // 16 * 16
+    ends = [first] + [at + n for at, n in sorted(asked)]
+    assert [at for at, _ in sorted(asked)] == ends[:-1] and ends[-1] == max(first, end)
+    assert all(n % 16 == 0 for _, n in asked)
+
+
+def test_places_of_weights(card, monkeypatch):
+    from strata.cuda import prefetching
+
+    arrays = [card.upload("weights", np.zeros(n, np.uint8)) for n in (33, 4096, 64)]
+    assert [int(n) for n in prefetching.places_of(arrays)[1::2]] == [33, 4096]
+    assert [int(n) for n in prefetching.places_of(arrays[:1])[1::2]] == [33, 0]
+    monkeypatch.setattr(prefetching, "PREFETCH", False)
+    assert not any(prefetching.places_of(arrays))
+
+
 @pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320), ("Q8_0", 288), ("Q3_K", 256)])
 @pytest.mark.parametrize(("tile", "n_rows"), [(WINDOW, 5), (SMALL_TILE, 17)])
 def test_tiles(name, n_in, tile, n_rows, card, control):
@@ -75,12 +111,27 @@ def test_a_tile_of_64_outputs(name, n_in, card, control):
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
 
 
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q2_0", "Q5_1"])
+@pytest.mark.parametrize(("row_counts", "tile"), [((3, 8), None), ((9,), SMALL_TILE)], ids=["windows", "tiles"])
+def test_products_that_vanish(name, row_counts, tile, card, control, monkeypatch):
+    monkeypatch.setattr(checks_tiles, "random_rows", vanishing_rows)
+    monkeypatch.setattr(checks_tiles, "packed_weights", vanishing_weights)
+    check_dense(card, control, monkeypatch, by_name(name), 18, 256, row_counts, (0,), tile)
+
+
 @pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320)])
 def test_output_tiles_in_turn(name, n_in, card, control, monkeypatch):
     """Stages are copied ahead across the end of a tile; the last block has one tile less."""
     tile = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2, turns=2)
     check_dense(card, control, monkeypatch, by_name(name), 36, n_in, (17,), (2,), tile)
     check_listed(card, control, monkeypatch, by_name(name), 34, n_in, (1, 0, 17), (2,), tile)
+
+
+@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 256), ("Q2_0", 320)])
+def test_columns_without_rows_are_left_out(name, n_in, card, control, monkeypatch):
+    """Experts whose last tile has one column of eight rows, a part of one, or several."""
+    tile = Tile(bands=1, columns=3, sets=1, units=1, stages=2, min_blocks=1, side_by_side=1, turns=2)
+    check_listed(card, control, monkeypatch, by_name(name), 18, n_in, (8, 0, 9, 17), (1,), tile)
 
 
 def test_listed_experts(card, control):

@@ -10,6 +10,7 @@ from tests.unit.cpu_pool.row_cases import (
     random_weights, same_bits, vector_products,
 )
 from tests.unit.formats.blocks import n_halves, set_half
+from tests.unit.formats.vanishing import vanishing_rows, vanishing_weights
 
 N_OUT = 19
 """Not a multiple of a tile's rows."""
@@ -109,6 +110,18 @@ def test_scales_that_are_not_finite_spoil_their_own_row_only(form, instructions,
         assert same_bits(found, expected)
         rows = [row for row in range(len(found)) if row not in (2, 4)]
         assert np.isnan(found[:, 7]).all() and np.isfinite(found[rows][:, [n for n in range(N_OUT - 1) if n != 7]]).all()
+
+
+@every_set
+@every_format
+def test_products_that_vanish_have_the_bits_of_the_plain_loops(form, instructions, control):
+    """Signs of zeros, subnormal scales, sums of codes that are 0; nothing here is infinite or NaN."""
+    for n_in in (n for n in (64, 704, 768) if fits(form, n)):
+        weights, x = Weights(form, n_in, N_OUT, vanishing_weights(form, 43, N_OUT, n_in)), vanishing_rows(0, 9, n_in)
+        for n_rows in (1, 2, 4, 9):
+            expected = plain_products(control, weights, dense(n_rows), plain_codes(control, x))
+            found = vector_products(instructions, control, weights, dense(n_rows), pages_of(control, x))
+            assert np.isfinite(expected).all() and np.array_equal(found.view(np.int32), expected.view(np.int32)), (n_in, n_rows)
 
 
 @every_set

@@ -95,14 +95,7 @@ def _ends_the_prompt(window: Window) -> bool:
 
 def _use_for_jobs(jobs, instructions: str) -> None:
     """Let a card's jobs compute matrix by matrix with an instruction set."""
-
-    def compute(bank, experts, starts, rows, values, out) -> None:
-        chosen = tuple(ChosenProducts(matrix, instructions) for matrix in bank)
-        gates, ups = np.empty((2, len(rows), bank[0].n_out), np.float32)
-        jobs._make_room(bank[0], values.shape[0], len(rows))
-        jobs._one_by_one(chosen, Entries(experts, starts, rows), values, gates, ups, out)
-
-    jobs._compute = compute
+    jobs.use_products(lambda matrix: ChosenProducts(matrix, instructions))
 
 
 def _failing_on_card(executor, jobs):

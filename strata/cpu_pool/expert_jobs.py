@@ -142,10 +142,7 @@ def expert_jobs(formats: tuple[int, int, int], n_groups_in: int, n_groups_hidden
         """Threads on seats begin .. end - 1, one after the other."""
         job, seats = arguments
         n_seats, _, _, n_gate, _, n_down = seats
-        largest = gate_scratch(n_groups_in)
-        for other in (up_scratch(n_groups_in), down_scratch(n_groups_hidden)):
-            largest = other if other > largest else largest
-        own = np.empty(largest + VECTOR_BYTES, np.uint8)
+        own = np.empty(VECTOR_BYTES + gate_scratch(n_groups_in) + up_scratch(n_groups_in) + down_scratch(n_groups_hidden), np.uint8)
         spare = address_of(own)
         scratch = spare + VECTOR_BYTES
         for seat in range(begin, end):

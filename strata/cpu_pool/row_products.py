@@ -30,7 +30,7 @@ from strata.numerics.cpu import jit, kernel
 
 ZERO = np.float32(0.0)
 LARGEST_OCTET_BYTES = max(octet_bytes(form) for form in FORMATS.values())
-AHEAD_BYTES = 8192
+AHEAD_BYTES = 4096
 FEW_ENTRIES, FEW_TILE_ROWS, TILE_ROWS = 8, 2, 8
 GRAIN_PRODUCTS = 131072
 """Products of a weight and a code per piece of work: a few microseconds."""

@@ -34,7 +34,7 @@ FEWEST = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerJobs:
-    """A layer's kernel (None: plain loops), where its experts lie and which of them are copies (`ExpertAddresses.of`), groups of a row and of a hidden row."""
+    """A layer's kernel (None: matrix by matrix), where its experts lie and which of them are copies (`ExpertAddresses.of`), groups of a row and of a hidden row."""
 
     run: Callable | None
     addresses: np.ndarray
@@ -56,6 +56,7 @@ class PoolJobs:
         self._addresses, self._prepared = ExpertAddresses(arena), {}
         self._lines = self._spans = self._pages = np.empty(0, np.int32)
         self._room, self._sizes = np.empty(0, np.uint8), set()
+        self._change: Callable[[Matrix], Matrix] | None = None
 
     def use_arena(self, arena) -> None:
         """Read experts from another arena from now on."""
@@ -66,6 +67,11 @@ class PoolJobs:
         """Experts have moved in the arena."""
         self._addresses.renew(layer, experts)
 
+    def use_products(self, change: Callable[[Matrix], Matrix]) -> None:
+        """Compute matrix by matrix from now on, with the products of what `change` makes of each."""
+        self._change = change
+        self._prepared.clear()
+
     def compute(
         self, layer: int, experts: np.ndarray, starts: np.ndarray, rows: np.ndarray, values: np.ndarray, out: np.ndarray, is_prompt: bool
     ) -> None:
@@ -73,7 +79,7 @@ class PoolJobs:
 
         Raises PoolJobError where a job fails.
         """
-        with self.clocks[is_prompt]:
+        with self.clocks[int(is_prompt)]:
             try:
                 job = self._prepared.get(layer) or self._prepare(layer)
                 self._make_room(job, len(experts), len(values), len(rows))
@@ -91,7 +97,7 @@ class PoolJobs:
         placed, instructions, run = self.layers[layer], instruction_set(), None
         n_in, n_hidden = placed.gate.n_in // GROUP, placed.gate.n_out // GROUP
         addresses, copied = self._addresses.of(layer)
-        if instructions != PLAIN:
+        if instructions != PLAIN and self._change is None:
             run = expert_jobs((placed.gate.type_id, placed.up.type_id, placed.down.type_id), n_in, n_hidden, instructions)
         self._prepared[layer] = LayerJobs(run, addresses, copied, n_in, n_hidden)
         return self._prepared[layer]
@@ -111,7 +117,7 @@ class PoolJobs:
             self._room = np.empty(room, np.uint8)
         self._sizes.add(size)
 
-    # ---- the plain loops, which say what is computed
+    # ---- matrix by matrix: the plain loops, which say what is computed, or products of somebody's choice
 
     def _bank_by_bank(self, layer: int, experts, starts, rows, values, out) -> None:
         sources, at = [self.arena.source(layer, expert) for expert in experts.tolist()], 0
@@ -127,7 +133,9 @@ class PoolJobs:
         gate, up, down = bank
         control, n_entries = self.team.control, entries.n_entries
         x = Activations(values, control, self._spans[: values.shape[0]])
-        gates, ups = gate.times(x, True, control, entries), up.times(x, True, control, entries)
+        gates, ups = np.empty((2, n_entries, gate.n_out), np.float32)
+        gate.times(x, True, control, entries, gates)
+        up.times(x, True, control, entries, ups)
         activate(gates, ups)
         own = Entries(entries.experts, entries.starts, self._lines[:n_entries])
         down.times(Activations(gates, control, self._spans[:n_entries]), True, control, own, out)
@@ -136,4 +144,5 @@ class PoolJobs:
         """Return a layer's gate, up and down over a bank of the arena."""
         blobs = [self.arena.bank(source, layer, part) for part in PARTS]
         placed = (getattr(self.layers[layer], part) for part in PARTS)
-        return tuple(matrix.over(blob.reshape(-1), blob.shape[1]) for matrix, blob in zip(placed, blobs, strict=True))
+        bank = (matrix.over(blob.reshape(-1), blob.shape[1]) for matrix, blob in zip(placed, blobs, strict=True))
+        return tuple(bank if self._change is None else map(self._change, bank))

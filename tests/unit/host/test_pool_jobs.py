@@ -1,20 +1,25 @@
 """The pool's jobs for a card: the outputs that the host's products give one by one, from either bank, in company or alone."""
 
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from strata.cpu_pool.arena import COPIES, FILE, MappedArena
+from strata.cpu_pool.arena import COPIES, FILE, PARTS, MappedArena, ResidentArena
 from strata.cpu_pool.team import Team
 from strata.errors import PoolJobError
 from strata.experts.dispatch import dispatch
+from strata.formats.table import by_name
 from strata.host import pool_jobs
 from strata.host.expert_parts import PoolClock
 from strata.host.experts import activate
-from strata.host.matrix import Activations, Entries
+from strata.host.matrix import Activations, Entries, Matrix
 from strata.host.pool_jobs import PoolJobs
+from strata.model.tensor import Tensor
 from strata.split.tier_opening import banks_of
+from tests.unit.cpu_pool.row_cases import random_weights
 from tests.unit.host.engine_steps import new_executor
 from tests.unit.tiers.opened import RamArena
 
@@ -93,3 +98,49 @@ def test_a_failing_job_names_its_layer(executor):
     work = work_of(executor, 1, 3)
     with Team(1) as team, pytest.raises(PoolJobError, match="layer 1: OSError: the disk is gone"):
         new_jobs(executor, team, Broken).compute(1, *work, np.empty((len(work[2]), executor.config.hidden), np.float32), False)
+
+
+def real_layers(n_in: int, n_hidden: int, n_experts: int) -> dict[int, SimpleNamespace]:
+    """A layer of Q4_K experts with Q4_0 down, wide enough that a group's rows are several pieces."""
+    found = {}
+    for seed, (part, name, shape) in enumerate((("gate", "Q4_K", (n_hidden, n_in)), ("up", "Q4_K", (n_hidden, n_in)), ("down", "Q4_0", (n_in, n_hidden)))):
+        raw = random_weights(by_name(name), shape[1], shape[0], n_experts, seed).raw
+        found[part] = Matrix(Tensor(part, name, (n_experts, *shape), raw, Path(part)))
+    return {0: SimpleNamespace(**found)}
+
+
+@pytest.mark.parametrize(("n_in", "n_hidden"), [(2560, 640), (1280, 96)])
+def test_groups_of_several_pieces_are_coded_when_all_of_them_are_there(n_in, n_hidden):
+    layers = real_layers(n_in, n_hidden, 7)
+    random = np.random.default_rng(5)
+    with Team(4) as team:
+        host = SimpleNamespace(placed=SimpleNamespace(of=lambda layer: SimpleNamespace(moe=layers[layer])), device=SimpleNamespace(team=team))
+        jobs = PoolJobs(layers, MappedArena(banks_of(layers)), team, (PoolClock(team), PoolClock(team)), Counter())
+        for counts in ([1] * 7, [1, 2, 3, 4, 1, 9, 1], [1]):
+            starts = np.cumsum([0, *counts]).astype(np.int32)
+            rows = random.integers(0, 9, starts[-1]).astype(np.int32)
+            work = random.permutation(7)[: len(counts)].astype(np.int32), starts, rows, random.standard_normal((9, n_in)).astype(np.float32)
+            expected = one_by_one(host, 0, *work)
+            for _ in range(10):
+                out = np.full((len(rows), n_in), np.nan, np.float32)
+                jobs.compute(0, *work, out, False)
+                assert out.tobytes() == expected.tobytes(), counts
+
+
+def test_experts_that_move_in_the_arena_are_found(executor):
+    c, layer = executor.config, 1
+    layers = {at.index: at.moe for at in executor.placed.layers}
+    arena = ResidentArena(banks_of(layers), [(layer, expert) for expert in range(c.n_experts // 2)])
+    work = work_of(executor, 8, 21)
+    expected = one_by_one(executor, layer, *work)
+    with Team(2) as team:
+        jobs = PoolJobs(layers, arena, team, (PoolClock(team), PoolClock(team)), Counter())
+        for leaves in work[0].tolist():
+            comes = (leaves + c.n_experts // 2) % c.n_experts
+            out = np.full((len(work[2]), c.hidden), np.nan, np.float32)
+            jobs.compute(layer, *work, out, False)
+            assert out.tobytes() == expected.tobytes()
+            arena.exchange(layer, leaves, comes, {part: arena.expert(layer, part, comes).copy() for part in PARTS})
+            jobs.renew(layer, leaves, comes)
+        assert jobs.blobs[FILE] and jobs.blobs[COPIES]
+        assert all(jobs._addresses.of(layer)[1][e] == arena.is_resident(layer, e) for e in range(c.n_experts))

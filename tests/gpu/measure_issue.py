@@ -18,7 +18,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.seam import Target, add, bits, clock_ns, fma, from_bits, jit, kernel, mma32, mul
+from strata.cuda.seam import Target, add, clock_ns, fma, from_bits, jit, kernel, mma32, mul
 
 THREADS, WARPS_PER_SCHEDULER = 256, 2
 SIDE, BANDS, COLUMNS = 8, 4, 6

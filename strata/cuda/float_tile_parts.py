@@ -11,7 +11,6 @@ Shapes as in float_rows.py.  Does not know: how many steps there are.
 """
 
 import numpy as np
-from numba import cuda
 
 from strata.cuda.addresses import copier, shared_four_floats, shared_word, store_shared_float
 from strata.cuda.on_cuda import tree8

@@ -1,6 +1,6 @@
 """Measures how a multiprocessor issues what products are made of:  python -m tests.gpu.measure_issue [--build FOLDER]
 
-Kernels of registers only, one block of eight warps on each multiprocessor (two a scheduler, as prompt tiles have them) or several:
+Kernels of registers only, one block of eight warps on each multiprocessor: two a scheduler, as prompt tiles have them.
 
     outer      fused multiply-adds of 8 x 8 outer products; bodies of 64 to 2,048 instructions, to see the instruction caches
     tail       what follows a tensor-core product of a format with scales and offsets: 5 operations for each of 4 outputs
@@ -18,7 +18,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.seam import Target, add, bits, clock_ns, fma, from_bits, jit, kernel, mma32, mul
+from strata.cuda.seam import Target, add, clock_ns, fma, from_bits, jit, kernel, mma32, mul
 
 THREADS, WARPS_PER_SCHEDULER = 256, 2
 SIDE, BANDS, COLUMNS = 8, 4, 6
@@ -168,11 +168,10 @@ def issue_kernel(make, n_times: int, target: Target):
 
 
 CASES = (
-    ("outer", outer_step, 1, 1), ("outer", outer_step, 4, 1), ("outer", outer_step, 8, 1), ("outer", outer_step, 16, 1), ("outer", outer_step, 32, 1),
-    ("outer", outer_step, 8, 2), ("tail", tail_step, 1, 1), ("tail", tail_step, 2, 1), ("products", products_step, 8, 1),
-    ("together", together_step, 1, 1), ("together", together_step, 2, 1), ("together", together_step, 1, 2),
+    ("outer", outer_step, 1), ("outer", outer_step, 4), ("outer", outer_step, 8), ("outer", outer_step, 16), ("outer", outer_step, 32),
+    ("tail", tail_step, 1), ("tail", tail_step, 2), ("products", products_step, 8), ("together", together_step, 1), ("together", together_step, 2),
 )
-"""Name, body, how often it follows itself, blocks on a multiprocessor."""
+"""Name, body, how often it follows itself."""
 
 
 def build_ahead(folder: str) -> int:
@@ -184,7 +183,7 @@ def build_ahead(folder: str) -> int:
 
     floats, longs = types.Array(types.float32, 1, "C"), types.Array(types.int64, 1, "C")
     target, signature = target_of((9, 0)), (types.int32, floats, floats, longs)
-    wanted = [(issue_kernel(make, n, target), signature) for _, make, n, _ in CASES]
+    wanted = [(issue_kernel(make, n, target), signature) for _, make, n in CASES]
     built = build(KernelFolder(Path(folder), True, (9, 0)), wanted, 1, lambda done, n: None)
     print(f"{built.n_wanted} kernels needed, {built.n_there} were there, {built.n_compiled} compiled in {built.seconds:.1f} s")
     print("\n".join(built.failures))
@@ -200,18 +199,19 @@ def main(arguments: list[str]) -> int:
     device, rng = CudaDevice(0), np.random.default_rng(7)
     n_units = device.card.multiprocessors
     values = device.upload("values", rng.standard_normal(512).astype(np.float32))
-    for name, make, n_times, n_blocks in CASES:
+    for name, make, n_times in CASES:
         per_body = make(device.target)[1] * n_times
-        n_turns, grid = INSTRUCTIONS // per_body, n_units * n_blocks
-        out, taken = device.empty("out", grid * THREADS, np.float32), device.empty("taken", 2 * grid, np.int64)
-        launch = Launch(device, issue_kernel(make, n_times, device.target), Shape((grid, 1), THREADS), (np.int32(n_turns), values, out, taken))
+        n_turns = INSTRUCTIONS // per_body
+        out, taken = device.empty("out", n_units * THREADS, np.float32), device.empty("taken", 2 * n_units, np.int64)
+        launch = Launch(device, issue_kernel(make, n_times, device.target), Shape((n_units, 1), THREADS), (np.int32(n_turns), values, out, taken))
         for _ in range(20):
             launch.go()
         device.synchronise()
-        found = taken.copy_to_host().reshape(grid, 2)
-        per_instruction = np.median(found[:, 0]) / (n_turns * per_body * WARPS_PER_SCHEDULER * n_blocks)
+        found = taken.copy_to_host().reshape(n_units, 2)
+        per_instruction = np.median(found[:, 0]) / (n_turns * per_body * WARPS_PER_SCHEDULER)
         clock = np.median(found[:, 0] / found[:, 1])
-        print(f"{name:10s} bodies of {per_body:5d}, {8 * n_blocks:2d} warps: {per_instruction:6.3f} cycles an instruction, {clock:6.3f} GHz", flush=True)
+        print(f"{name:10s} bodies of {per_body:5d}: {per_instruction:6.3f} cycles an instruction, {clock:6.3f} GHz", flush=True)
+        del out, taken, launch
         device.give_back("out")
         device.give_back("taken")
     return 0

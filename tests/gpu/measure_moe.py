@@ -21,9 +21,13 @@ SETS, C = 24, REAL
 FORMATS_OF = {"Q2_0": ("Q2_0",) * 4, "Q4_K": ("Q4_K", "Q4_0") * 2, "Q2_0 and Q4_K": ("Q2_0", "Q2_0", "Q4_K", "Q4_0")}
 """Of gate and up, of down, and of the shared expert's."""
 OLD_CUT = {"MIN_BLOCKS": 2, "GATE_UP_STAGES": 4, "GATE_UP_ROOM": 80 << 10, "DOWN_UNITS": 0, "DOWN_STAGES": 4, "DOWN_ROOM": 80 << 10}
-QUICK = {1: ({"DOWN_AHEAD": False}, OLD_CUT, {"DOWN_UNITS": 0, "DOWN_STAGES": 3}), 8: ({"DOWN_AHEAD": False}, OLD_CUT)}
+QUICK = {
+    1: ({"DOWN_AHEAD": False}, OLD_CUT, {"DOWN_UNITS": 0, "DOWN_STAGES": 3}),
+    8: ({"DOWN_AHEAD": False}, OLD_CUT, {"SHORT_DOWNS": False}, {"SHORT_TURNS": 2}),
+}
 VARIANTS = (
-    *QUICK[1], {"MIN_BLOCKS": 2}, {"GATE_UP_STAGES": 2}, {"GATE_UP_STAGES": 4, "GATE_UP_ROOM": 80 << 10}, {"GATE_UP_UNITS": 1, "GATE_UP_STAGES": 6},
+    *QUICK[1], {"SHORT_DOWNS": False}, {"SHORT_TURNS": 2}, {"MIN_BLOCKS": 2},
+    {"GATE_UP_STAGES": 2}, {"GATE_UP_STAGES": 4, "GATE_UP_ROOM": 80 << 10}, {"GATE_UP_UNITS": 1, "GATE_UP_STAGES": 6},
     {"DOWN_TURNS": 1}, {"DOWN_TURNS": 4}, {"DOWN_STAGES": 3}, {"DOWN_STAGES": 4}, {"DOWN_TURNS": 1, "DOWN_STAGES": 4}, {"PASS_ROWS": 8},
 )
 

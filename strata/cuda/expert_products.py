@@ -1,7 +1,8 @@
 """The experts of a window of few rows in two launches: gate, up, silu(gate) * up and its codes; then down.
 
 A block has 32 output rows of gate and the same 32 of up (two weight rows a thread, pairs.py), so that it owns a whole group of
-the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 output rows.  blockIdx.y counts the shared expert's
+the hidden row and codes it on the spot; for down it has DOWN_TURNS times 64 output rows
+(SHORT_TURNS times where several rows take short weight rows whole, short_downs.py).  blockIdx.y counts the shared expert's
 passes first, where it is in the launch, then the listed experts' passes: an expert's weights are read once for up to PASS_ROWS of its
 entries, and a surplus block finds none.  A window of one row (n_pass = 1) has one entry an expert, the i-th of the
 i-th: its kernel reads the experts' numbers alone, and a surplus block finds a negative one (dispatching.py).  The shared expert may have
@@ -164,11 +165,12 @@ def _down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, short_group
     return expert_parts.down_part(type_id, n_pass, n_turns, ahead, target)
 
 
-def _short_groups(experts: Experts, down: Packed) -> int:
+def _short_groups(device: CudaDevice, experts: Experts, down: Packed) -> int:
     """Return the groups of a row where down takes rows whole, else 0."""
-    forms = (FORMATS[type_id] for type_id in experts.type_ids)
+    forms = [FORMATS[type_id] for type_id in experts.type_ids]
     takes = SHORT_DOWNS and experts.n_pass > 1 and all(short_downs.takes(form, down.n_groups, down.n_out) for form in forms)
-    return down.n_groups if takes else 0
+    fit = takes and max(short_downs.shared_bytes(form, experts.n_pass, down.n_groups) for form in forms) <= most_shared_bytes(device)
+    return down.n_groups if fit else 0
 
 
 def _down_turns(experts: Experts, short_groups: int) -> int:
@@ -256,7 +258,7 @@ def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, progra
     """
     (down,), (shared_down,) = experts.sides
     _require_passes(experts)
-    short_groups = _short_groups(experts, down)
+    short_groups = _short_groups(device, experts, down)
     turns, n_shared = _down_turns(experts, short_groups), experts.shared_bytes(expert_parts.down_cut)
     if short_groups:
         n_shared = max(short_downs.shared_bytes(FORMATS[type_id], experts.n_pass, short_groups) for type_id in experts.type_ids)

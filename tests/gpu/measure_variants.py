@@ -159,7 +159,7 @@ def down(card, n: int) -> Callable:
 
 def rooms() -> dict[str, tuple[Callable, tuple[int, ...], list[Variant]]]:
     """By name: what is measured, rows, variants; the first is the one in force."""
-    cuts = [Variant(f"{a} threads x {b}", {(NARROW, "CUTS"): ((a, b),)}) for a, b in ((256, 4), (1024, 1), (512, 2))]
+    cuts = [Variant(f"{a} threads x {b}", {(NARROW, "CUTS"): ((a, b),)}) for a, b in ((1024, 1), (256, 4), (512, 2))]
     wide = [heads(1, 1100, "12 heads a block"), heads(99, 1100, "6 heads a block"), heads(1, 600, "12 heads, one block a multiprocessor")]
     old = Variant("a team an output (float_rows.py)", {(LONG, "MOST_ROWS"): 0})
     return {

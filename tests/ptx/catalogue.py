@@ -102,13 +102,15 @@ def expert_products() -> Iterator[Entry]:
                     f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t),
                     _signature(DOWN), 80, chosen and ahead,
                 )
-    kinds = (("BF16", 1, "staged"), ("BF16", 8, "staged"), ("BF16", 8, "plain"), ("BF16", 8, "by rows"), ("F32", 8, "by rows"), ("F16", 3, "by rows"), ("F16", 2, "staged"))
-    short = [(own, common, 20 if own.block_weights < 256 else 16) for own, common, _ in pairs if all(takes(form, 20 if form.block_weights < 256 else 16, 2560) for form in (own, common))]
-    for own, common, n_groups in short:
-        yield Entry(
-            f"down {own.name} and {common.name} by whole rows", lambda t, i=(own.type_id, common.type_id), n=n_groups: down_kernel(*i, PASS_ROWS, SHORT_TURNS, True, n, t),
-            _signature(DOWN), 80, own.name in ("Q4_0", "Q2_0", "Q3_K"),
-        )
+    for own, common, _ in pairs:
+        n_groups, ids = 16 if 256 in (own.block_weights, common.block_weights) else 20, (own.type_id, common.type_id)
+        if all(takes(form, n_groups, 2560) for form in (own, common)):
+            yield Entry(
+                f"down {own.name} and {common.name} by whole rows",
+                lambda t, i=ids, n=n_groups: down_kernel(*i, PASS_ROWS, SHORT_TURNS, True, n, t), _signature(DOWN), 80, own.name in ("Q4_0", "Q2_0", "Q3_K"),
+            )
+    kinds = [("BF16", 1, "staged"), ("BF16", 8, "staged"), ("BF16", 8, "plain"), ("F16", 2, "staged")]
+    kinds += [("BF16", 8, "by rows"), ("F32", 8, "by rows"), ("F16", 3, "by rows")]
     for name, n_rows, way in kinds:
         yield Entry(
             f"router {name} {n_rows} {way}", lambda t, n=name, r=n_rows, w=way: router_kernel(n, 2560, 512, 10, r, w, t), _signature(ROUTER),
@@ -149,7 +151,7 @@ def window_products() -> Iterator[Entry]:
                 if kind not in seen:
                     seen.add(kind)
                     yield Entry(
-                        f"window_products {form.name} {cut.units} {cut.stages} {floats or 'alone'} {n_rows}",
+                        f"window_products {form.name} {cut.units} {cut.stages} {floats or 'alone'} {n_rows}{' wide' if wide else ''}",
                         lambda t, i=type_id, k=kind: window_kernels.window_products(i, *k, t), _signature(WINDOW_PRODUCTS), 128 if cut.held == 2 else 80,
                         form.name in THOROUGH and n_groups > 24,
                     )

@@ -87,7 +87,7 @@ def test_places_of_weights(card, monkeypatch):
     assert not any(prefetching.places_of(arrays))
 
 
-@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320), ("Q8_0", 288), ("Q3_K", 256)])
+@pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320), ("Q4_0", 288), ("Q8_0", 288), ("Q3_K", 256)])
 @pytest.mark.parametrize(("tile", "n_rows"), [(WINDOW, 5), (SMALL_TILE, 17)])
 def test_tiles(name, n_in, tile, n_rows, card, control):
     form, n_out = by_name(name), 18

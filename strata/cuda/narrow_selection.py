@@ -1,7 +1,7 @@
 """The choice of cells among few blocks: every key stays in a register.
 
 Rule and order of selection.py, for contexts whose blocks number a few a thread.  The key of the last whole block is found bit by bit:
-one barrier a bit counts the keys that reach the candidate.  The search ends early once exactly the wanted number of blocks
+a barrier counts the threads whose key reaches the candidate.  The search ends early once exactly the wanted number of blocks
 does; what lies below the candidate then takes the place of the equal ones, so that either end leaves one rule to the placing.
 One thread block per row.  Flat shapes: scores [rows, most_blocks]; cells int32 [rows, width]; counts int32 [rows].
 Does not know: how scores are made.
@@ -21,8 +21,7 @@ NO_BLOCK = np.int32(0x7FFFFFFF)
 LOWEST = np.int32(-0x80000000)
 LOW_HALF = np.int32(0xFFFF)
 CUTS = ((64, 1), (256, 1), (1024, 1), (1024, 2), (1024, 4))
-"""(threads, keys a thread): the first that holds all blocks of a context class is taken.
-With one key a thread the barrier itself counts; several must be summed over warps at each of up to 32 bits, which takes twice as long."""
+"""(threads, keys a thread): the first that holds all blocks of a context class is taken."""
 
 
 def cut_of(most_blocks: int) -> tuple[int, int] | None:
@@ -30,42 +29,18 @@ def cut_of(most_blocks: int) -> tuple[int, int] | None:
     return next((cut for cut in CUTS if cut[0] * cut[1] >= most_blocks), None)
 
 
-def _counting(n_keys: int, n_threads: int, target: Target):
-    """Build `count(digits, candidate, turn, counted, lane, warp)`: how many keys of the block reach a candidate; one barrier each.
-
-    Several keys a thread are summed over the warp first; `counted` has room for two turns' sums of all warps.
-    """
-    sum_of, n_warps = integers(target).sum, n_threads // 32
+def _search(n_keys: int):
+    """Build `find(digits, n_whole)`: a key d such that the blocks above it number at most n_whole, and with those equal to it
+    at least n_whole."""
 
     @jit
-    def count_threads(digits, candidate, turn, counted, lane, warp):
-        return np.int32(cuda.syncthreads_count(np.int32(1 if digits[0] >= candidate else 0)))
-
-    @jit
-    def count_warps(digits, candidate, turn, counted, lane, warp):
-        own = np.int32(0)
-        for k in range(n_keys):
-            own += 1 if digits[k] >= candidate else 0
-        own, at = sum_of(np.int32(own)), 32 * (turn & 1)
-        if lane == 0:
-            counted[at + warp] = own
-        cuda.syncthreads()
-        return sum_of(counted[at + lane] if lane < n_warps else np.int32(0))
-
-    return count_threads if n_keys == 1 else count_warps
-
-
-def _search(n_keys: int, n_threads: int, target: Target):
-    """Build `find(digits, n_whole, counted, lane, warp)`: a key d such that the blocks above it number at most n_whole, and with
-    those equal to it at least n_whole."""
-    count = _counting(n_keys, n_threads, target)
-
-    @jit
-    def find(digits, n_whole, counted, lane, warp):
+    def find(digits, n_whole):
         found, bit = NOTHING, np.int32(31)
         while bit >= 0:
             candidate = np.uint32(found | np.uint32(ONE << np.uint32(bit)))
-            n = count(digits, candidate, bit, counted, lane, warp)
+            n = np.int32(0)
+            for k in range(n_keys):
+                n = np.int32(n + cuda.syncthreads_count(np.int32(1 if digits[k] >= candidate else 0)))
             if n >= n_whole:
                 found = candidate
             bit = np.int32(bit - 1)
@@ -111,13 +86,13 @@ def _best_below(n_keys: int, n_threads: int, target: Target):
 def narrow_kernel(block: int, width: int, n_threads: int, n_keys: int, target: Target):
     """Return kernel(scores, positions, most_blocks, cells, counts); grid (rows), n_threads threads."""
     n_warps, n_counts, together = n_threads // 32, n_keys * 32, integers(target)
-    find, (note, best) = _search(n_keys, n_threads, target), _best_below(n_keys, n_threads, target)
+    find, (note, best) = _search(n_keys), _best_below(n_keys, n_threads, target)
     sum_of = together.sum
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(n_threads)
     def run(scores, positions, most_blocks, cells, counts):
-        counted, searched = cuda.shared.array(n_counts, np.int32), cuda.shared.array(64, np.int32)
+        counted = cuda.shared.array(n_counts, np.int32)
         keys = cuda.shared.array(32, np.int32)
         blocks = cuda.shared.array(32, np.int32)
         digits = cuda.local.array(n_keys, np.uint32)
@@ -143,7 +118,7 @@ def narrow_kernel(block: int, width: int, n_threads: int, n_keys: int, target: T
         for k in range(n_keys):
             if thread + k * n_threads >= n_blocks:
                 digits[k] = NOTHING
-        found = find(digits, n_whole, searched, lane, warp)
+        found = find(digits, n_whole)
         for k in range(n_keys):
             inside = thread + k * n_threads < n_blocks
             above, level = ballot(inside and digits[k] > found), ballot(inside and digits[k] == found)
@@ -174,9 +149,8 @@ def narrow_kernel(block: int, width: int, n_threads: int, n_keys: int, target: T
                 is_part, part_before = b == part_block, b > part_block
             at = out + (before + min(level_before, n_level_taken)) * block + (n_part if part_before else 0)
             n_taken = block if is_whole else (n_part if is_part else 0)
-            for offset in range(block):
-                if offset < n_taken:
-                    cells[at + offset] = b * block + offset
+            for offset in range(n_taken):
+                cells[at + offset] = b * block + offset
             greater, equal = np.int32(greater + (whole & LOW_HALF)), np.int32(equal + (whole >> 16))
         if thread < n_tail:
             cells[out + width - n_tail + thread] = n_blocks * block + thread

@@ -39,7 +39,7 @@ def test_down_has_the_bits_of_the_host_at_every_row_count(form, card, control):
 
 
 @pytest.mark.parametrize(("name", "width", "shared"), [
-    ("Q4_0", 640, "Q4_0"), ("Q2_0", 704, "Q4_0"), ("Q8_0", 352, "Q2_0"), ("Q4_K", 512, "Q4_K"), ("Q3_K", 768, "Q2_0"), ("Q5_1", 96, "Q5_1"), ("IQ4_NL", 640, "IQ4_NL"),
+    ("Q4_0", 640, "Q4_0"), ("Q2_0", 704, "Q4_0"), ("Q8_0", 352, "Q4_0"), ("Q4_K", 512, "Q4_K"), ("Q3_K", 768, "Q2_0"), ("Q5_1", 96, "Q5_1"), ("IQ4_NL", 640, "IQ4_NL"),
 ])
 def test_down_of_rows_taken_whole_has_the_bits_of_the_host_at_every_row_count(name, width, shared, card, control):
     form, common = by_name(name), by_name(shared)

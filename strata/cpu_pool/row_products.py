@@ -15,7 +15,7 @@ import numpy as np
 
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.instruction_sets import byte_products
-from strata.cpu_pool.lane_memory import address_of, keep_alive, prefetch
+from strata.cpu_pool.lane_memory import address_of, on_stack, prefetch
 from strata.cpu_pool.lane_moves import sum_lanes
 from strata.cpu_pool.lanes import splat_float
 from strata.cpu_pool.octet_products import build_meet
@@ -140,9 +140,9 @@ def row_body(type_id: int, instructions: str):
     def body(begin, end, arguments):
         raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out = arguments
         n_out, pages_bytes = out.shape[1], row_bytes_of(n_groups)
-        spare, tile = np.zeros(step, np.uint8), np.empty(TILE_ROWS * pages_bytes + LINE_BYTES, np.uint8)
-        row = row_bytes // step, row_bytes % step, address_of(raw) + raw.size, address_of(spare)
-        page_0, tile_0 = first_line(pages), first_line(tile)
+        buffer = on_stack(TILE_ROWS * pages_bytes + LINE_BYTES + step)
+        page_0, tile = first_line(pages), (buffer + LINE_BYTES - 1) & -LINE_BYTES
+        row = row_bytes // step, row_bytes % step, address_of(raw) + raw.size, tile + TILE_ROWS * pages_bytes
         while begin < end:
             i, n = begin // n_out, begin % n_out
             n_rows = end - begin if end - begin < n_out - n else n_out - n
@@ -157,10 +157,8 @@ def row_body(type_id: int, instructions: str):
                 for t in range(n_rows):
                     out[first, n + t], out[first + 1, n + t] = two_products(at + t * row_bytes, row, p0, p1)
             else:
-                with_several(out, n, n_rows, first, last, at, row_bytes, row, tile_0, page_0, pages_bytes, entry_rows)
+                with_several(out, n, n_rows, first, last, at, row_bytes, row, tile, page_0, pages_bytes, entry_rows)
             begin += n_rows
-        keep_alive(spare)
-        keep_alive(tile)
 
     return body
 

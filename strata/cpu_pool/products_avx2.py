@@ -70,10 +70,10 @@ def _build_small(n_shared):
     @inlined
     def four(a, b, c, d, weights, p, q, r, s, n_bytes):
         step = 32 * n_shared if 32 * n_shared < n_bytes else n_bytes
-        for at in range(0, n_bytes, step):
+        for at in range(0, n_bytes if n_shared > 2 else hidden(n_bytes), step):
             w = load(weights + at)
             e, f, g, h = _pairs(w, load(p + at)), _pairs(w, load(q + at)), _pairs(w, load(r + at)), _pairs(w, load(s + at))
-            for more in range(at + 32, at + hidden(step), 32):
+            for more in range(at + 32, at + (hidden(step) if n_shared > 2 else step), 32):
                 w = load(weights + more)
                 e, f = _add_shorts(e, _pairs(w, load(p + more))), _add_shorts(f, _pairs(w, load(q + more)))
                 g, h = _add_shorts(g, _pairs(w, load(r + more))), _add_shorts(h, _pairs(w, load(s + more)))

@@ -2,7 +2,9 @@
 
 Two products of magnitudes up to 128 and 127 fit (32512).  Where weights are smaller, sums of several vectors still fit
 16 bits and are widened together.  A signed weight is split into its magnitude, the unsigned operand (so that -128 is one),
-and its sign, which turns the activation.  The contract of the helpers is in `instruction_sets.ByteProducts`.
+and its sign, which turns the activation.  With four rows, vectors are taken one by one in loops whose ends are `hidden`:
+unrolled, the loops were ordered row by row, and the weights did not fit the registers.  The contract of the helpers is in
+`instruction_sets.ByteProducts`.
 Does not know: which CPUs have it.
 """
 

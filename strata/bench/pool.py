@@ -4,7 +4,7 @@ An expert's matrix has the real model's shape; there are so many that their pack
 all of them with one activation row each and with eight, and, for the bound, one small matrix again and again, which lies in
 a cache.  A kernel is bound by memory where the bandwidth allows fewer weights per second than it reaches from a cache, by
 the vector unit elsewhere.  On one thread, time is the thread's own processor time, so that other work on the machine
-counts less.  Does not know: models, tiers.
+counts less; results go where memory has been written before, so that no page is made meanwhile.  Does not know: models, tiers.
 """
 
 import time
@@ -143,7 +143,7 @@ class Bank:
     def _run(self, experts: np.ndarray, n_out: int, n_rows: int, clock: Callable[[], float]) -> float:
         starts = np.arange(len(experts) + 1, dtype=np.int32) * np.int32(n_rows)
         entry_rows = np.tile(np.arange(n_rows, dtype=np.int32), len(experts))
-        out = np.empty((len(entry_rows), n_out), np.float32)
+        out = np.full((len(entry_rows), n_out), np.nan, np.float32)
         place = self.raw, N_OUT * self._row_bytes, self._row_bytes, self.n_in // GROUP
         started = clock()
         self._kernel(self._control, *place, experts, starts, entry_rows, self._pages, out)

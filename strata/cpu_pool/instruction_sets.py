@@ -31,10 +31,10 @@ _SETS = (
 
 @dataclass(frozen=True, slots=True)
 class ByteProducts:
-    """Sums of sixteen byte products in each lane: of four vectors of weight words with the 128 bytes of codes at an address.
+    """Sums of byte products in each lane: vectors of weight words with the codes at an address.
 
         one(total, w0, w1, w2, w3, page)                 total + sum of w[j][i] * x[j][i],  j, i = 0..3,  x int8 in -127..127
-        four(a, b, c, d, weights, p, q, r, s)            the same for the 128 bytes at `weights` with four pages' codes
+        four(a, b, c, d, weights, p, q, r, s, n_bytes)   the same for the n_bytes (128 or 256) at `weights` with four pages' codes
 
     `small(largest)` makes this pair of helpers for unsigned weights of at most `largest` <= 127.  `signed()` makes one for
     int8 weights, -128 included; its results are too large by `signed_bias` * (sum of x), which the caller takes off.

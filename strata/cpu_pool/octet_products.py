@@ -19,9 +19,24 @@ from strata.cpu_pool.octets.contract import OctetReader
 from strata.cpu_pool.pages import FIRST_SUMS, SCALES, SECOND_HALF, SECOND_SUMS, SUMS
 from strata.cpu_pool.tiles import kept_scales
 from strata.formats.contract import WeightFormat
-from strata.numerics.cpu import jit
+from strata.numerics.cpu import inlined, jit
 
 NOTHING = np.int32(0)
+
+
+def _build_starts(bias, split_scales):
+    """Compile `first(page)` and `second(page)`: what the sums of weights 0..15 (without split scales 0..31) and 16..31 start from."""
+    minus_bias, first_sums = np.int32(-bias), FIRST_SUMS if split_scales else SUMS
+
+    @jit
+    def first(page):
+        return load(page + first_sums) * minus_bias if bias else splat(NOTHING)
+
+    @jit
+    def second(page):
+        return load(page + SECOND_SUMS) * minus_bias if bias else splat(NOTHING)
+
+    return first, second
 
 
 def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
@@ -30,27 +45,13 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     meet_four(unpacked, p, q, r, s, a, b, c, d): the octet that `tiles.keep_octet` stored at `unpacked` with the pages at
     p, q, r, s: the lanes a, b, c, d with its products added.  All places are addresses.
     """
-    if reader.is_signed:
-        (one, four), minus_bias = products.signed(), np.int32(-products.signed_bias)
-    else:
-        (one, four), minus_bias = products.small(reader.largest), np.int32(-reader.bias)
+    one, four = products.signed() if reader.is_signed else products.small(reader.largest)
     split_scales, has_offset, has_scales = form.split_scales, form.has_offset, reader.has_scales
-    first_sums = FIRST_SUMS if split_scales else SUMS
+    first, second = _build_starts(products.signed_bias if reader.is_signed else reader.bias, split_scales)
+    first_bytes = SECOND_HALF if split_scales else 2 * SECOND_HALF
 
     @jit
-    def start_first(page):
-        return load(page + first_sums) * minus_bias
-
-    @jit
-    def start_second(page):
-        return load(page + SECOND_SUMS) * minus_bias if split_scales else splat(NOTHING)
-
-    @jit
-    def finish(first, second, d, s0, s1, offset, page, lanes):
-        if split_scales:
-            exact = s0 * first + s1 * second
-        else:
-            exact = s0 * (first + second) if has_scales else first + second
+    def finish(exact, d, offset, page, lanes):
         scales = load_floats(page + SCALES)
         lanes = fma(d * scales, to_floats(exact), lanes)
         if has_offset:
@@ -60,22 +61,32 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     @jit
     def meet(octet, page, lanes):
         (w0, w1, w2, w3, w4, w5, w6, w7), d, s0, s1, offset = octet
-        first = one(start_first(page), w0, w1, w2, w3, page)
-        second = one(start_second(page), w4, w5, w6, w7, page + SECOND_HALF)
-        return finish(first, second, d, s0, s1, offset, page, lanes)
+        if split_scales:
+            exact = s0 * one(first(page), w0, w1, w2, w3, page) + s1 * one(second(page), w4, w5, w6, w7, page + SECOND_HALF)
+        else:
+            exact = one(one(first(page), w0, w1, w2, w3, page), w4, w5, w6, w7, page + SECOND_HALF)
+            exact = s0 * exact if has_scales else exact
+        return finish(exact, d, offset, page, lanes)
 
-    @jit
+    @inlined
+    def exact_four(unpacked, p, q, r, s, s0, s1):
+        a, b, c, d = four(first(p), first(q), first(r), first(s), unpacked, p, q, r, s, first_bytes)
+        if has_scales:
+            a, b, c, d = s0 * a, s0 * b, s0 * c, s0 * d
+        if split_scales:
+            e, f, g, h = four(
+                second(p), second(q), second(r), second(s),
+                unpacked + SECOND_HALF, p + SECOND_HALF, q + SECOND_HALF, r + SECOND_HALF, s + SECOND_HALF, SECOND_HALF,
+            )
+            a, b, c, d = a + s1 * e, b + s1 * f, c + s1 * g, d + s1 * h
+        return a, b, c, d
+
+    @inlined
     def meet_four(unpacked, p, q, r, s, a, b, c, d):
-        p1, q1, r1, s1 = four(start_first(p), start_first(q), start_first(r), start_first(s), unpacked, p, q, r, s)
-        p2, q2, r2, s2 = four(
-            start_second(p), start_second(q), start_second(r), start_second(s),
-            unpacked + SECOND_HALF, p + SECOND_HALF, q + SECOND_HALF, r + SECOND_HALF, s + SECOND_HALF,
-        )
-        scales, first_scale, second_scale, offsets = kept_scales(unpacked)
-        a = finish(p1, p2, scales, first_scale, second_scale, offsets, p, a)
-        b = finish(q1, q2, scales, first_scale, second_scale, offsets, q, b)
-        c = finish(r1, r2, scales, first_scale, second_scale, offsets, r, c)
-        d = finish(s1, s2, scales, first_scale, second_scale, offsets, s, d)
+        scales, s0, s1, offsets = kept_scales(unpacked)
+        e, f, g, h = exact_four(unpacked, p, q, r, s, s0, s1)
+        a, b = finish(e, scales, offsets, p, a), finish(f, scales, offsets, q, b)
+        c, d = finish(g, scales, offsets, r, c), finish(h, scales, offsets, s, d)
         return a, b, c, d
 
     return meet, meet_four

@@ -2,15 +2,17 @@
 
 Two products of magnitudes up to 128 and 127 fit (32512).  Where weights are smaller, sums of several vectors still fit
 16 bits and are widened together.  A signed weight is split into its magnitude, the unsigned operand (so that -128 is one),
-and its sign, which turns the activation.  The contract of the helpers is in `instruction_sets.ByteProducts`.
+and its sign, which turns the activation.  With four rows, vectors are taken one by one in loops whose ends are `hidden`:
+unrolled, the loops were ordered row by row, and the weights did not fit the registers.  The contract of the helpers is in
+`instruction_sets.ByteProducts`.
 Does not know: which CPUs have it.
 """
 
 from llvmlite import ir
 
-from strata.cpu_pool.lane_memory import load
+from strata.cpu_pool.lane_memory import hidden, load
 from strata.cpu_pool.lanes import BYTE, WORD_LANES, WORDS, lane_operation, vector_intrinsic
-from strata.numerics.cpu import jit
+from strata.numerics.cpu import inlined, jit
 
 SIGNED_BIAS = 0
 LARGEST_SHORT, LARGEST_ACTIVATION = 32767, 127
@@ -51,7 +53,7 @@ def _turned(builder, x, w):
 
 
 def _build_small(n_shared):
-    """Compile the helpers for weights of which `n_shared` vectors' pairs fit 16 bits: 1, 2 or 4."""
+    """Compile the helpers for weights of which `n_shared` vectors' pairs fit 16 bits: 1, 2, 4 or 8."""
 
     @jit
     def shared(w, x, at):
@@ -60,19 +62,20 @@ def _build_small(n_shared):
 
     @jit
     def one(total, w0, w1, w2, w3, at):
-        if n_shared == 4:
+        if n_shared >= 4:
             return _add_widened(total, _add_shorts(shared(w0, w1, at), shared(w2, w3, at + 64)))
         if n_shared == 2:
             return _add_widened(_add_widened(total, shared(w0, w1, at)), shared(w2, w3, at + 64))
         total = _add_widened(_add_widened(total, _pairs(w0, load(at))), _pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, _pairs(w2, load(at + 64))), _pairs(w3, load(at + 96)))
 
-    @jit
-    def four(a, b, c, d, weights, p, q, r, s):
-        for at in range(0, 128, 32 * n_shared):
+    @inlined
+    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
+        step = 32 * n_shared if 32 * n_shared < n_bytes else n_bytes
+        for at in range(0, n_bytes if n_shared > 2 else hidden(n_bytes), step):
             w = load(weights + at)
             e, f, g, h = _pairs(w, load(p + at)), _pairs(w, load(q + at)), _pairs(w, load(r + at)), _pairs(w, load(s + at))
-            for more in range(at + 32, at + 32 * n_shared, 32):
+            for more in range(at + 32, at + (hidden(step) if n_shared > 2 else step), 32):
                 w = load(weights + more)
                 e, f = _add_shorts(e, _pairs(w, load(p + more))), _add_shorts(f, _pairs(w, load(q + more)))
                 g, h = _add_shorts(g, _pairs(w, load(r + more))), _add_shorts(h, _pairs(w, load(s + more)))
@@ -85,7 +88,7 @@ def _build_small(n_shared):
 def small(largest: int):
     """Return the helpers for unsigned weights of at most `largest`."""
     n_fitting = LARGEST_SHORT // (2 * largest * LARGEST_ACTIVATION)
-    return _build_small(4 if n_fitting >= 4 else 2 if n_fitting >= 2 else 1)
+    return _build_small(max(n for n in (1, 2, 4, 8) if n <= n_fitting or n == 1))
 
 
 def signed():
@@ -100,9 +103,9 @@ def signed():
         total = _add_widened(_add_widened(total, pairs(w0, load(at))), pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, pairs(w2, load(at + 64))), pairs(w3, load(at + 96)))
 
-    @jit
-    def four(a, b, c, d, weights, p, q, r, s):
-        for at in range(0, 128, 32):
+    @inlined
+    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
+        for at in range(0, hidden(n_bytes), 32):
             w = load(weights + at)
             m = _magnitudes(w)
             a, b = _add_widened(a, _pairs(m, _turned(load(p + at), w))), _add_widened(b, _pairs(m, _turned(load(q + at), w)))

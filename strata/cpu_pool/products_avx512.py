@@ -47,9 +47,9 @@ def _halves_added(builder, total):
 
 def _build_four(prepare):
     @jit
-    def four(a, b, c, d, weights, p, q, r, s):
+    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
         e, f, g, h = _with_nothing(a), _with_nothing(b), _with_nothing(c), _with_nothing(d)
-        for at in range(0, 128, 64):
+        for at in range(0, n_bytes, 64):
             w = prepare(_load(weights + at))
             e, f = _add_products(e, w, _load(p + at)), _add_products(f, w, _load(q + at))
             g, h = _add_products(g, w, _load(r + at)), _add_products(h, w, _load(s + at))

@@ -24,8 +24,8 @@ def _add_one(total, w0, w1, w2, w3, at):
 
 
 @jit
-def _add_four(a, b, c, d, weights, p, q, r, s):
-    for at in range(0, 128, 32):
+def _add_four(a, b, c, d, weights, p, q, r, s, n_bytes):
+    for at in range(0, n_bytes, 32):
         w = load(weights + at)
         a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
         c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))
@@ -45,8 +45,8 @@ def signed():
         return _add_one(total, w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS, at)
 
     @jit
-    def four(a, b, c, d, weights, p, q, r, s):
-        for at in range(0, 128, 32):
+    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
+        for at in range(0, n_bytes, 32):
             w = load(weights + at) ^ TOP_BITS
             a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
             c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))

@@ -15,7 +15,7 @@ import numpy as np
 
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.instruction_sets import byte_products
-from strata.cpu_pool.lane_memory import address_of, keep_alive, load_word, prefetch, store_float
+from strata.cpu_pool.lane_memory import address_of, load_word, on_stack, prefetch, store_float
 from strata.cpu_pool.lane_moves import sum_lanes
 from strata.cpu_pool.lanes import splat_float
 from strata.cpu_pool.octet_products import build_meet
@@ -188,14 +188,13 @@ def build_body(rows, scratch_bytes):
     @jit
     def body(begin, end, arguments):
         raw, expert_bytes, _, n_groups, experts, starts, entry_rows, pages, out = arguments
-        n_out, scratch, behind = out.shape[1], np.empty(scratch_bytes(n_groups), np.uint8), address_of(raw) + raw.size
+        n_out, scratch, behind = out.shape[1], on_stack(scratch_bytes(n_groups)), address_of(raw) + raw.size
         while begin < end:
             i, n = begin // n_out, begin % n_out
             n_rows = end - begin if end - begin < n_out - n else n_out - n
             weights, entries = (address_of(raw) + experts[i] * expert_bytes, behind), (starts[i], starts[i + 1], address_of(entry_rows))
-            rows(n, n + n_rows, weights, entries, (first_line(pages), n_groups), (address_of(out), n_out), address_of(scratch))
+            rows(n, n + n_rows, weights, entries, (first_line(pages), n_groups), (address_of(out), n_out), scratch)
             begin += n_rows
-        keep_alive(scratch)
 
     return body
 

@@ -38,6 +38,11 @@ def jit(function):
     return njit(nogil=True, error_model="numpy", no_cpython_wrapper=True)(function)
 
 
+def inlined(function):
+    """Compile a helper as `jit` does; its code stands wherever it is called, however long it is."""
+    return njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, forceinline=True)(function)
+
+
 def kernel(function):
     """Compile an entry point that Python calls: releases the GIL, kept in the kernel cache on disk."""
     return keep_on_disk(njit(nogil=True, error_model="numpy")(function))

@@ -1,6 +1,6 @@
 """The PCIe share: whether a missed expert is fetched to the device or computed by the CPU pool changes no bit.
 
-Shares given from none to all, and the one that the engine probes, in slots and with drafts.  In mode `device` the share is a
+Shares given from none to all, and the one that the engine probes (a card's may be none), in slots and with drafts.  In mode `device` the share is a
 placement like any other: with all misses fetched everything is computed by the device, as if all were resident; a share
 left on (`control`) must differ from none.  A card fetches only what is page-locked: there the cases copy the experts into RAM.
 """
@@ -28,7 +28,7 @@ def cases(scope: Scope) -> tuple[Case, ...]:
     still = {"expert_cache": quarter, "adapt_every": 0, **locked}
     return (
         *(_case(scope, f"share-{share}", work, features, pcie_frac=share, **still) for share, features in SHARES.items()),
-        _case(scope, "probed", work, (CACHED, FETCHED, MISSED), **still),
+        _case(scope, "probed", work, (CACHED, FETCHED, MISSED) if on_host(scope) else (CACHED,), **still),
         _case(scope, f"slots-{slots}", many, (CACHED, FETCHED, MISSED, COMPANY), batch=slots, pcie_frac=0.55, **still),
         _case(scope, "one-slot", work, (FETCHED, MISSED), pcie_frac=0.55, **{**still, "expert_cache": 1}),
         _case(scope, "moving", work, (CACHED, FETCHED, MISSED, "evictions"), pcie_frac=0.2, adapt_every=1, adapt_min_gain=0.5, expert_cache=quarter, **moving),

@@ -179,12 +179,16 @@ class Meetings:
         return self.mailbox.header(at)[FLAG] >> 1 != self.step
 
     def _compute(self, place: int, is_prompt: bool) -> None:
-        """Have a layer's jobs computed, and answer."""
-        self._require_running()
+        """Have a layer's jobs computed, and answer.
+
+        The lists are copied first: a kernel that gives up meanwhile lets the next layer write there, and jobs trust what lists say.
+        """
         header = self.mailbox.header(place).tolist()
-        job = self.mailbox.jobs(header[N_ROWS], header[N_JOBS], header[JOB_ENTRIES])
+        *lists, values, outputs = self.mailbox.jobs(header[N_ROWS], header[N_JOBS], header[JOB_ENTRIES])
+        own = [part.copy() for part in lists]
+        self._require_running()
         with self.tier.prompt_pool if is_prompt else self.tier.pool:
-            self.tier.jobs.compute(self.layers[place], *job, is_prompt)
+            self.tier.jobs.compute(self.layers[place], *own, values, outputs, is_prompt)
         answer(self.mailbox.done.host, place, self.step)
 
     def _require_running(self) -> None:

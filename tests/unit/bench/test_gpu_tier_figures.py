@@ -1,9 +1,13 @@
 """The card's benchmark with a tier: what its figures say about known bytes and times."""
 
+import importlib.util
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+if importlib.util.find_spec("numba_cuda") is None:
+    pytest.skip("the package numba-cuda is not installed", allow_module_level=True)
 
 from strata.bench.gpu.floors import Floor
 from strata.bench.gpu.tier_windows import Counts, TierRates, TierSpeed

@@ -1,6 +1,11 @@
 """Tilings of prompt chunks: they fit into shared memory for every format, and blocks share a matrix's output tiles evenly."""
 
+import importlib.util
+
 import pytest
+
+if importlib.util.find_spec("numba_cuda") is None:
+    pytest.skip("the package numba-cuda is not installed", allow_module_level=True)
 
 from strata.cuda.tile_grids import turns_of
 from strata.cuda.tiles import CHUNK, EXPERTS, LEAST_EXPERT_ROWS, ROOM, layout_of

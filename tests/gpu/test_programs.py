@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.gpu import measure_window_variants as model
-from tests.gpu.measure_moe import relaunched
-from tests.gpu.measured_layers import DeltaNetLayers
+from tests.gpu.measure import window_variants as model
+from tests.gpu.measure.moe import relaunched
+from tests.gpu.measure.layers import DeltaNetLayers
 from tests.gpu.support import assert_same_bits
 
 REPLAYS = 12

@@ -1,4 +1,4 @@
-"""Measures the product kernels of one card:  python -m tests.gpu.measure_products [--chunks] [FILE.json]
+"""Measures the product kernels of one card:  python -m tests.gpu.measure.products [--chunks] [FILE.json]
 
 Weight bytes per second of small-row products against a device copy (bytes read plus written), tensor-core rates of prompt
 chunks, launch costs.  Every case runs as a captured graph over enough copies of its weights that none stays in the cache.

@@ -1,6 +1,6 @@
-"""Times of the launches of a window of eight rows, as they are and as they were: python -m tests.gpu.measure_eight_rows [ROOM ...]
+"""Times of the launches of a window of eight rows, as they are and as they were: python -m tests.gpu.measure.eight_rows [ROOM ...]
 
-Real geometry; variants and columns as in measure_variants.py: microseconds of a launch alone (it waits for the one before) and early
+Real geometry; variants and columns as in variants.py: microseconds of a launch alone (it waits for the one before) and early
 (programmatic).  Every variant has to give the bits of the first, else the run fails.  Some twelve kernels are compiled.
 ROOMs: down, wide, router, joined, head.
 """
@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.gpu.geometry import REAL, flat, normal
-from tests.gpu.measure_moe import bank
-from tests.gpu.measure_variants import Variant, down as streams_down, figures
+from tests.gpu.measure.moe import bank
+from tests.gpu.measure.variants import Variant, down as streams_down, figures
 
 C, ROWS, SETS = REAL, 8, 8
 EXPERTS, FLOATS, ROUTER, PRODUCTS = (f"strata.cuda.{name}" for name in ("expert_products", "float_wide_rows", "router", "window_kernels"))
@@ -76,7 +76,7 @@ def router(card) -> Callable:
 def joined(card) -> Callable:
     """Queries, keys, values and the indexer's, in one launch."""
     from strata.cuda.projections import Projection, launch_projections
-    from tests.gpu.measured_layers import Weights
+    from tests.gpu.measure.layers import Weights
 
     weights, x, coded = Weights(card), flat(card, normal(7, ROWS, C.hidden)), _coded(card, ROWS, C.hidden)
     dense_outs, float_outs = (C.q_gate_width, C.kv_width, C.kv_width), (C.indexer_width, C.indexer_dim)

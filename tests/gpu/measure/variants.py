@@ -1,4 +1,4 @@
-"""Times of variants of attention's and the streams' kernels at the real geometry: python -m tests.gpu.measure_variants [ROOM ...].
+"""Times of variants of attention's and the streams' kernels at the real geometry: python -m tests.gpu.measure.variants [ROOM ...].
 
 A variant changes constants of modules; each has to give the bits of the first one of its room.  A figure is the time of one set
 of launches in a graph of many, microseconds: alone (every launch waits for the one before) and early (programmatic launches).
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.gpu.geometry import REAL, CodedOutput, flat, normal, tables_of, window_of
-from tests.gpu.measure_operations import time_us
+from tests.gpu.measure.operations import time_us
 from tests.gpu.support import folded_bits
 
 C = REAL

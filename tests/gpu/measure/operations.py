@@ -1,4 +1,4 @@
-"""Times of a layer's operations at the real geometry: python -m tests.gpu.measure_operations [FILE [ROWS ...]].
+"""Times of a layer's operations at the real geometry: python -m tests.gpu.measure.operations [FILE [ROWS ...]].
 
 A figure is the time of one set of launches inside a graph of many, from events, the median of several replays; inputs are random
 and lie in several sets, so that what a layer reads once does not stay in a cache.  For windows: alone (every launch waits for the one
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from tests.gpu.geometry import REAL, CodedOutput, flat, normal, single_rows, tables_of, window_of
-from tests.gpu.measured_layers import half_layers, products
+from tests.gpu.measure.layers import half_layers, products
 
 SETS, REPLAYS = 16, 15
 COPY_GB_PER_S = 4300.0

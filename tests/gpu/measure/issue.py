@@ -1,4 +1,4 @@
-"""Measures how a multiprocessor issues what products are made of:  python -m tests.gpu.measure_issue [--build FOLDER]
+"""Measures how a multiprocessor issues what products are made of:  python -m tests.gpu.measure.issue [--build FOLDER]
 
 Kernels of registers only, one block of eight warps on each multiprocessor: two a scheduler, as prompt tiles have them.
 

@@ -1,4 +1,4 @@
-"""Times the products of decode windows on one card, and variants of their cuts:  python -m tests.gpu.measure_windows [--all] [FILE.json]
+"""Times the products of decode windows on one card, and variants of their cuts:  python -m tests.gpu.measure.windows [--all] [FILE.json]
 
 Matrices of the real geometry, each as a captured graph over enough copies that none stays in the cache.  Every variant's
 products must have the bits of the dp4a kernels of the same rows (else exit status 1).  A dozen kernels are compiled, with
@@ -17,7 +17,7 @@ from strata.cuda.products import Packed, activations
 from strata.cuda.window_cuts import Cut, blocks_of, cut_of, shared_bytes
 from strata.cuda.window_kernels import window_launch
 from strata.formats.table import by_name
-from tests.gpu.measure_products import Bench, copy_gb_per_s, timed_us
+from tests.gpu.measure.products import Bench, copy_gb_per_s, timed_us
 
 WORKING_SET, ROOM = 160 << 20, 227 << 10
 

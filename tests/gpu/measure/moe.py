@@ -1,4 +1,4 @@
-"""Times of the experts block at the real geometry: python -m tests.gpu.measure_moe [variants | quick] [FILE].
+"""Times of the experts block at the real geometry: python -m tests.gpu.measure.moe [variants | quick] [FILE].
 
 For 1, 2, 4 and 8 rows and the formats Q2_0 and Q4_K (its down in Q4_0, since 640 is no multiple of 256), and experts in Q2_0 beside a
 shared one in Q4_K: microseconds of each launch, of gate+up and down together and of the whole block in a graph, plain and
@@ -14,7 +14,7 @@ import sys
 import numpy as np
 
 from tests.gpu.geometry import REAL, flat, normal
-from tests.gpu.measure_operations import time_us
+from tests.gpu.measure.operations import time_us
 
 BYTES_PER_US = 4.3e6
 SETS, C = 24, REAL

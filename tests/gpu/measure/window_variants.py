@@ -1,4 +1,4 @@
-"""Windows of one row and of eight with other constants of the kernels: python -m tests.gpu.measure_window_variants [--build FOLDER] [WORD ...].
+"""Windows of one row and of eight with other constants of the kernels: python -m tests.gpu.measure.window_variants [--build FOLDER] [WORD ...].
 
 A synthetic model of the real geometry with LAYERS layers is made once.  Each variant changes constants of modules and has an executor of
 its own; what is timed is its window as the executor recorded it: a graph between two events, microseconds.  A first window from a clean
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.gpu.measure_variants import Variant
+from tests.gpu.measure.variants import Variant
 from tests.gpu.support import folded_bits
 
 LAYERS, POSITION, CONTEXT, SEED, N_TIMES = 12, 3000, 4096, 1, 31

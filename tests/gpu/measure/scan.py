@@ -1,4 +1,4 @@
-"""Times of the delta net's scans at the real geometry, variant by variant: python -m tests.gpu.measure_scan [FILE].
+"""Times of the delta net's scans at the real geometry, variant by variant: python -m tests.gpu.measure.scan [FILE].
 
 Nine kernels, well under a minute once they are compiled.  A window's figure is microseconds of a launch in a graph of launches on
 memories of their own, alone and early (programmatic, as windows run it), and the floor, its memories read (and written, where
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.gpu.geometry import REAL, CodedOutput, flat, normal, tables_of, window_of
-from tests.gpu.measure_operations import time_us
+from tests.gpu.measure.operations import time_us
 
 COPY_GB_PER_S = 3750.0
 SETS = 12

@@ -1,4 +1,4 @@
-"""Measures tilings of prompt chunks' quantised products against each other:  python -m tests.gpu.measure_tiles [--once] [FORMAT ...]
+"""Measures tilings of prompt chunks' quantised products against each other:  python -m tests.gpu.measure.tiles [--once] [FORMAT ...]
 
 At the real model's geometry: dense products of 2,048 rows, and listed experts with 40 (all 512 listed) and 85 rows each (240 listed);
 of the formats named, or all.  Every tiling must give the bits of the dp4a kernels; the exit status is 1 where one does not.  `--once`
@@ -67,7 +67,7 @@ class Comparison:
         return made
 
     def note(self, label: str, tile: Tile, launch, out, wanted: np.ndarray, n_operations: float) -> None:
-        from tests.gpu.measure_products import timed_us
+        from tests.gpu.measure.products import timed_us
 
         out.copy_to_device(np.full(out.size, np.nan, np.float32))
         launch.go()

@@ -1,4 +1,4 @@
-"""Cases of measure_operations.py that read weights: the products of a layer at the real geometry, and whole half layers.
+"""Cases of operations.py that read weights: the products of a layer at the real geometry, and whole half layers.
 
 A case is a name, several sets of launches (on weights of their own, so that none stays in a cache), and the bytes of a set: weights and
 recurrent state, which memory must move.  Dense matrices are Q4_K, float ones BF16.  Does not know: times.

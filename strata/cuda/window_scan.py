@@ -263,8 +263,9 @@ def window_scan_kernel(shape: WindowShape, target: Target):
 
 
 def heads_at_once(device: CudaDevice, n_blocks: int, keep: bool) -> int:
-    """Return how many heads a multiprocessor should hold; three blocks with their memories need the shared memory of 9.0 to 10.x."""
-    if not device.target.async_copies or n_blocks <= MULTIPROCESSORS:
+    """Return how many heads a multiprocessor should hold: before 9.0 one, as more would spill; three, with their memories, need the
+    shared memory of 9.0 to 10.x."""
+    if not device.target.dependent_launch or n_blocks <= MULTIPROCESSORS:
         return 1
     return 3 if keep and large_blocks_fit(device.card.capability) else 2
 

@@ -182,8 +182,11 @@ def expert_rows(type_id: int, instructions: str):
     return rows
 
 
-def build_body(rows, scratch_bytes):
-    """Compile `body(begin, end, arguments)` for `fork`: the items (listed expert, output row) of `row_product`, its arguments in order."""
+def build_product(rows, scratch_bytes, grain_of):
+    """Return the kernel of `row_product` whose output rows `rows` computes, with scratch of its own, in pieces of `grain_of` items.
+
+    An item is (listed expert, output row).
+    """
 
     @jit
     def body(begin, end, arguments):
@@ -196,13 +199,13 @@ def build_body(rows, scratch_bytes):
             rows(n, n + n_rows, weights, entries, (first_line(pages), n_groups), (address_of(out), n_out), scratch)
             begin += n_rows
 
-    return body
+    @kernel
+    def run(control, raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out):
+        grain = grain_of(experts.size, n_groups, entry_rows.size)
+        arguments = (raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out)
+        fork(control, body, experts.size * out.shape[1], grain, arguments)
 
-
-@cache
-def row_body(type_id: int, instructions: str):
-    """Compile the body of `row_product` for `fork`."""
-    return build_body(expert_rows(type_id, instructions), row_scratch_bytes)
+    return run
 
 
 @jit
@@ -220,12 +223,4 @@ def row_product(type_id: int, instructions: str):
     dimension; experts int32 [n]; starts int32 [n+1]; entry_rows int32 [entries]; pages a buffer of rows of n_groups
     groups; out float32 [entries, n_out].  The entries of the i-th listed expert are starts[i] .. starts[i+1]-1, at least one.
     """
-    body = row_body(type_id, instructions)
-
-    @kernel
-    def run(control, raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out):
-        grain = row_grain(experts.size, n_groups, entry_rows.size)
-        arguments = (raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out)
-        fork(control, body, experts.size * out.shape[1], grain, arguments)
-
-    return run
+    return build_product(expert_rows(type_id, instructions), row_scratch_bytes, row_grain)

@@ -13,7 +13,6 @@ from functools import cache
 
 import numpy as np
 
-from strata.cpu_pool.fork import fork
 from strata.cpu_pool.instruction_sets import byte_products
 from strata.cpu_pool.lane_memory import load, load_float, load_word, store, store_float, store_floats
 from strata.cpu_pool.lane_moves import mover, swap_lanes, swap_pairs
@@ -22,10 +21,10 @@ from strata.cpu_pool.octet_products import build_meet
 from strata.cpu_pool.octets.endings import build_unpack_end
 from strata.cpu_pool.octets.table import octet_reader
 from strata.cpu_pool.pages import GROUPS, LINE_BYTES, PAGE_BYTES, VECTOR_BYTES
-from strata.cpu_pool.row_products import LARGEST_OCTET_BYTES, build_body
+from strata.cpu_pool.row_products import LARGEST_OCTET_BYTES, build_product
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
-from strata.numerics.cpu import jit, kernel
+from strata.numerics.cpu import jit
 
 ZERO = np.float32(0.0)
 BLOCK_ENTRIES = 64
@@ -106,12 +105,6 @@ def expert_short_rows(type_id: int, instructions: str):
     return rows
 
 
-@cache
-def short_row_body(type_id: int, instructions: str):
-    """Compile the body of `short_row_product` for `fork`."""
-    return build_body(expert_short_rows(type_id, instructions), short_row_scratch_bytes)
-
-
 @jit
 def short_row_grain(n_experts, n_groups, n_entries):
     """Items of a piece of work."""
@@ -121,12 +114,4 @@ def short_row_grain(n_experts, n_groups, n_entries):
 @cache
 def short_row_product(type_id: int, instructions: str):
     """Return the kernel for rows that `shares_octets`; arguments as those of `row_products.row_product`'s kernel."""
-    body = short_row_body(type_id, instructions)
-
-    @kernel
-    def run(control, raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out):
-        grain = short_row_grain(experts.size, n_groups, entry_rows.size)
-        arguments = (raw, expert_bytes, row_bytes, n_groups, experts, starts, entry_rows, pages, out)
-        fork(control, body, experts.size * out.shape[1], grain, arguments)
-
-    return run
+    return build_product(expert_short_rows(type_id, instructions), short_row_scratch_bytes, short_row_grain)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from strata.cpu_pool.arena import PARTS
 from strata.cpu_pool.team import Team
 from strata.host.matrix import Entries, Matrix
 from strata.host.placed import PlacedMoe
@@ -75,6 +76,13 @@ class PoolClock(Clock):
     def clear(self) -> None:
         """Forget what was counted."""
         self.seconds, self.pieces = 0.0, 0
+
+
+def over_bank(placed: PlacedMoe, arena, bank: str, layer: int) -> tuple[Matrix, Matrix, Matrix]:
+    """Return a layer's gate, up and down over a bank of an arena."""
+    blobs = {part: arena.bank(bank, layer, part) for part in PARTS}
+    gate, up, down = (getattr(placed, part).over(blob.reshape(-1), blob.shape[1]) for part, blob in blobs.items())
+    return gate, up, down
 
 
 def resident_part(placed: PlacedMoe, listed: Entries) -> ExpertPart:

@@ -8,14 +8,13 @@ Does not know: cards, windows, why an expert is not on a card.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
 
-from strata.cpu_pool.arena import COPIES, FILE, PARTS
+from strata.cpu_pool.arena import COPIES, FILE
 from strata.cpu_pool.expert_addresses import ExpertAddresses
 from strata.cpu_pool.expert_jobs import expert_jobs, room_bytes
 from strata.cpu_pool.instruction_sets import PLAIN, instruction_set
@@ -23,6 +22,7 @@ from strata.cpu_pool.pages import buffer_words
 from strata.cpu_pool.team import Team
 from strata.errors import PoolJobError
 from strata.formats.contract import GROUP
+from strata.host.expert_parts import over_bank
 from strata.host.experts import activate
 from strata.host.matrix import Activations, Entries, Matrix
 from strata.host.placed import PlacedMoe
@@ -46,13 +46,11 @@ class LayerJobs:
 class PoolJobs:
     """Jobs over the experts of `layers` in an arena, on a team's threads.
 
-    `blobs` counts the experts that were read from each of the arena's banks; `clocks` (decoded, prompt) the time that jobs take.
+    `blobs` counts the experts that were read from each of the arena's banks; whoever calls keeps the time.
     """
 
-    def __init__(
-        self, layers: Mapping[int, PlacedMoe], arena, team: Team, clocks: tuple[AbstractContextManager, AbstractContextManager], blobs: Counter
-    ) -> None:
-        self.layers, self.arena, self.team, self.clocks, self.blobs = layers, arena, team, clocks, blobs
+    def __init__(self, layers: Mapping[int, PlacedMoe], arena, team: Team, blobs: Counter) -> None:
+        self.layers, self.arena, self.team, self.blobs = layers, arena, team, blobs
         self._addresses, self._prepared = ExpertAddresses(arena), {}
         self._lines = self._spans = self._pages = np.empty(0, np.int32)
         self._room, self._sizes = np.empty(0, np.uint8), set()
@@ -79,19 +77,18 @@ class PoolJobs:
 
         Raises PoolJobError where a job fails.
         """
-        with self.clocks[int(is_prompt)]:
-            try:
-                job = self._prepared.get(layer) or self._prepare(layer)
-                self._make_room(job, len(experts), len(values), len(rows))
-                if job.run is None:
-                    self._bank_by_bank(layer, experts, starts, rows, values, out)
-                else:
-                    job.run(self.team.control, job.addresses, experts, starts, rows, self._lines, values, self._spans, out, self._pages, self._room)
-            except Exception as error:
-                raise PoolJobError(layer, error) from error
-            n_copied = np.count_nonzero(job.copied[experts])
-            self.blobs[COPIES] += n_copied
-            self.blobs[FILE] += len(experts) - n_copied
+        try:
+            job = self._prepared.get(layer) or self._prepare(layer)
+            self._make_room(job, len(experts), len(values), len(rows))
+            if job.run is None:
+                self._bank_by_bank(layer, experts, starts, rows, values, out)
+            else:
+                job.run(self.team.control, job.addresses, experts, starts, rows, self._lines, values, self._spans, out, self._pages, self._room)
+        except Exception as error:
+            raise PoolJobError(layer, error) from error
+        n_copied = np.count_nonzero(job.copied[experts])
+        self.blobs[COPIES] += n_copied
+        self.blobs[FILE] += len(experts) - n_copied
 
     def _prepare(self, layer: int) -> LayerJobs:
         placed, instructions, run = self.layers[layer], instruction_set(), None
@@ -142,7 +139,5 @@ class PoolJobs:
 
     def _bank(self, source: str, layer: int) -> tuple[Matrix, ...]:
         """Return a layer's gate, up and down over a bank of the arena."""
-        blobs = [self.arena.bank(source, layer, part) for part in PARTS]
-        placed = (getattr(self.layers[layer], part) for part in PARTS)
-        bank = (matrix.over(blob.reshape(-1), blob.shape[1]) for matrix, blob in zip(placed, blobs, strict=True))
+        bank = over_bank(self.layers[layer], self.arena, source, layer)
         return tuple(bank if self._change is None else map(self._change, bank))

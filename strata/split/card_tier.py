@@ -10,7 +10,6 @@ import numpy as np
 
 from strata.cpu_pool.team import Team
 from strata.experts.residency import Residency
-from strata.host.expert_parts import UNTIMED
 from strata.host.placed import PlacedMoe
 from strata.host.pool_jobs import PoolJobs
 from strata.split.locked_copies import NOWHERE, LockedCopies
@@ -27,7 +26,7 @@ class CardTier(DeviceTier):
 
     def __init__(self, name: str, layers: Mapping[int, PlacedMoe], residency: Residency, memory: ExpertStore, arena, share: int, team: Team) -> None:
         super().__init__(name, layers, residency, memory, arena, share, team)
-        self.jobs = self._pool_jobs = PoolJobs(layers, arena, team, (UNTIMED, UNTIMED), self.blobs)
+        self.jobs = self._pool_jobs = PoolJobs(layers, arena, team, self.blobs)
         self.sources, self.sources_version = np.zeros((*residency.slot_of.shape, 3), np.int64), 0
         self._team = team
         self._copies: LockedCopies | None = None

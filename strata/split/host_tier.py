@@ -11,12 +11,11 @@ from operator import itemgetter
 
 import numpy as np
 
-from strata.cpu_pool.arena import PARTS
 from strata.cpu_pool.team import Team
 from strata.experts.dispatch import dispatch
 from strata.experts.residency import Residency
 from strata.host.expert_memory import ExpertMemory
-from strata.host.expert_parts import UNTIMED, ExpertPart
+from strata.host.expert_parts import UNTIMED, ExpertPart, over_bank
 from strata.host.matrix import Entries, Matrix
 from strata.host.placed import PlacedMoe
 from strata.split.tiers import DeviceTier
@@ -61,9 +60,7 @@ class HostTier(DeviceTier):
     def _pooled(self, bank: str, layer: int) -> tuple[Matrix, ...]:
         """Return a layer's gate, up and down over a bank of the arena."""
         if (bank, layer) not in self._banks:
-            blobs = [self.arena.bank(bank, layer, part) for part in PARTS]
-            placed = (getattr(self.layers[layer], part) for part in PARTS)
-            self._banks[bank, layer] = tuple(matrix.over(blob.reshape(-1), blob.shape[1]) for matrix, blob in zip(placed, blobs, strict=True))
+            self._banks[bank, layer] = over_bank(self.layers[layer], self.arena, bank, layer)
         return self._banks[bank, layer]
 
     def use_arena(self, arena) -> None:

@@ -112,14 +112,13 @@ class Card:
 def jobs_and_call(team):
     """The pool's jobs over layer 5 of the shipped model, and a call of three experts with four entries."""
     from collections import Counter
-    from contextlib import nullcontext
 
     from strata.host.placed import place_moe
     from strata.host.pool_jobs import PoolJobs
 
     placed = place_moe(shipped()[0].weights.layers[5].moe)
     banks = Banks({(5, part): getattr(placed, part).raw.reshape(-1, getattr(placed, part).expert_bytes) for part in ("gate", "up", "down")})
-    jobs = PoolJobs({5: placed}, MappedArena(banks), team, (nullcontext(), nullcontext()), Counter())
+    jobs = PoolJobs({5: placed}, MappedArena(banks), team, Counter())
     values = np.random.default_rng(1).standard_normal((2, placed.gate.n_in)).astype(np.float32)
     lists = [np.array(entries, np.int32) for entries in ([3, 0, 7], [0, 2, 3, 4], [0, 1, 1, 0])]
 

@@ -13,7 +13,6 @@ from strata.errors import PoolJobError
 from strata.experts.dispatch import dispatch
 from strata.formats.table import by_name
 from strata.host import pool_jobs
-from strata.host.expert_parts import PoolClock
 from strata.host.experts import activate
 from strata.host.matrix import Activations, Entries, Matrix
 from strata.host.pool_jobs import PoolJobs
@@ -33,7 +32,7 @@ def executor():
 
 def new_jobs(executor, team, arena_type=MappedArena) -> PoolJobs:
     layers = {layer.index: layer.moe for layer in executor.placed.layers}
-    return PoolJobs(layers, arena_type(banks_of(layers)), team, (PoolClock(team), PoolClock(team)), Counter())
+    return PoolJobs(layers, arena_type(banks_of(layers)), team, Counter())
 
 
 def work_of(executor, n_rows: int, seed: int):
@@ -115,7 +114,7 @@ def test_groups_of_several_pieces_are_coded_when_all_of_them_are_there(n_in, n_h
     random = np.random.default_rng(5)
     with Team(4) as team:
         host = SimpleNamespace(placed=SimpleNamespace(of=lambda layer: SimpleNamespace(moe=layers[layer])), device=SimpleNamespace(team=team))
-        jobs = PoolJobs(layers, MappedArena(banks_of(layers)), team, (PoolClock(team), PoolClock(team)), Counter())
+        jobs = PoolJobs(layers, MappedArena(banks_of(layers)), team, Counter())
         for counts in ([1] * 7, [1, 2, 3, 4, 1, 9, 1], [1]):
             starts = np.cumsum([0, *counts]).astype(np.int32)
             rows = random.integers(0, 9, starts[-1]).astype(np.int32)
@@ -134,7 +133,7 @@ def test_experts_that_move_in_the_arena_are_found(executor):
     work = work_of(executor, 8, 21)
     expected = one_by_one(executor, layer, *work)
     with Team(2) as team:
-        jobs = PoolJobs(layers, arena, team, (PoolClock(team), PoolClock(team)), Counter())
+        jobs = PoolJobs(layers, arena, team, Counter())
         for leaves in work[0].tolist():
             comes = (leaves + c.n_experts // 2) % c.n_experts
             out = np.full((len(work[2]), c.hidden), np.nan, np.float32)

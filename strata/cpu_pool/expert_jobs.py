@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from strata.cpu_pool.atomics import add_at, load_at
-from strata.cpu_pool.expert_board import board_bytes, clear_board, expert_word, group_word, own_pieces, take_piece, wait_for
+from strata.cpu_pool.expert_board import board_bytes, clear_board, expert_word, group_word, take_piece, wait_for
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.job import N_WORKERS
 from strata.cpu_pool.lane_memory import address_of, keep_alive, load_float, load_word, prefetch, store_float

@@ -7,6 +7,7 @@ Does not know: which expert lies where and why, how jobs are computed.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -163,11 +164,8 @@ class Meetings:
         """Return the next layer with jobs; raises DeviceError where none will come."""
         while True:
             was_idle = self.device.is_idle() if SIMULATED else False
-            if is_prompt:
+            with nullcontext() if is_prompt else self.tier.reach:
                 found = await_message(self.mailbox.headers.host, at, last, self.step, SLICE_NS)
-            else:
-                with self.tier.reach:
-                    found = await_message(self.mailbox.headers.host, at, last, self.step, SLICE_NS)
             if found >= 0:
                 return found
             at = -1 - found

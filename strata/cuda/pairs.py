@@ -19,7 +19,6 @@ from strata.cuda.row_parts import pair_step, tree_of_lanes
 from strata.cuda.seam import Target, copies, jit, sync_warp
 from strata.cuda.staging import UNIT, activation_bytes, staging_of, weight_fetcher
 from strata.formats.contract import WeightFormat
-from strata.formats.table import FORMATS
 
 ZERO = np.float32(0.0)
 WARPS = 8

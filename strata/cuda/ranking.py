@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from strata.cuda.on_cuda import exp, key
-from strata.cuda.seam import Target, add, div, from_bits, jit, shuffle_float, shuffle_int, sub, sync_warp
+from strata.cuda.seam import Target, add, div, from_bits, jit, shuffle_float, sub, sync_warp
 from strata.cuda.warps import ballot, count_bits, integers, lower_lanes
 
 ZERO = np.float32(0.0)

@@ -20,7 +20,6 @@ if SIMULATED:
         return before
 
 else:
-    from llvmlite import ir
     from numba.cuda import types
     from numba.cuda.extending import intrinsic
 

@@ -101,6 +101,7 @@ def _use_for_jobs(jobs, instructions: str) -> None:
 def _failing_on_card(executor, jobs):
     """Let a card's jobs fail while its executor runs such a window; return the executor that knows its window."""
     watched = WatchedWindows(executor)
+    jobs.use_calls()
     compute = jobs.compute
 
     def failing(layer: int, *arguments) -> None:

@@ -24,24 +24,29 @@ from strata.formats.table import FORMATS
 from strata.numerics.cpu import jit, kernel, mul
 from strata.numerics.on_cpu import silu
 
-PIECE_BYTES = 16384
-"""Weights of a piece, about: a microsecond or two of one thread's reading."""
+PIECE_BYTES = 98304
+"""Weights of a piece, at most: some microseconds of one thread's reading, in order."""
+PIECES_PER_THREAD = 6
+"""Fewer pieces of a phase for each thread are too few to end together: pieces are smaller then."""
 PIECE_PRODUCTS = 131072
 LEAST_ROWS = 8
 GATE, UP, DOWN = range(3)
 
 
 @jit
-def _gate_rows(row_bytes):
-    """Rows of gate and of up of a piece, row_bytes of both together: a power of two that divides a group."""
-    return LEAST_ROWS if LEAST_ROWS * row_bytes >= PIECE_BYTES else 2 * LEAST_ROWS if 2 * LEAST_ROWS * row_bytes >= PIECE_BYTES else GROUP
+def _gate_rows(row_bytes, n_rows, n_seats):
+    """Rows of gate and of up of a piece, row_bytes of both together, of n_rows in all: a power of two that divides a group."""
+    rows = GROUP
+    while rows > LEAST_ROWS and (rows * row_bytes > PIECE_BYTES or n_rows < PIECES_PER_THREAD * n_seats * rows):
+        rows //= 2
+    return rows
 
 
 @jit
-def _down_rows(row_bytes, n_hidden, n_experts, n_entries):
-    """Rows of down of a piece, a multiple of LEAST_ROWS."""
+def _down_rows(row_bytes, n_rows, n_seats, n_hidden, n_experts, n_entries):
+    """Rows of down of a piece, of n_rows in all: a multiple of LEAST_ROWS."""
     by_bytes, by_products = PIECE_BYTES // row_bytes, PIECE_PRODUCTS * n_experts // (n_hidden * n_entries)
-    fewer = by_bytes if by_bytes < by_products else by_products
+    fewer = min(by_bytes, by_products, n_rows // (PIECES_PER_THREAD * n_seats))
     return fewer // LEAST_ROWS * LEAST_ROWS if fewer > LEAST_ROWS else LEAST_ROWS
 
 
@@ -160,7 +165,8 @@ def expert_jobs(formats: tuple[int, int, int], n_groups_in: int, n_groups_hidden
     def run(control, addresses, experts, starts, rows, lines, values, spans, out, pages, room):
         encode_pages(control, values, spans, pages)
         n, n_entries, n_out, n_seats = experts.size, rows.size, out.shape[1], control[N_WORKERS] + 1
-        of_gate, of_down = _gate_rows(gate_bytes + up_bytes), _down_rows(down_bytes, width, n, n_entries)
+        of_gate = _gate_rows(gate_bytes + up_bytes, n * width, n_seats)
+        of_down = _down_rows(down_bytes, n * n_out, n_seats, width, n, n_entries)
         n_gate, n_down = n * (width // of_gate), n * ((n_out + of_down - 1) // of_down)
         board = first_line(room)
         n_bytes = board_bytes(n_seats, n, n_groups_hidden)

@@ -32,7 +32,7 @@ from strata.cpu_pool.job import (
     ARGUMENTS, CODE, GRAIN, LOCK, MOST_PIECES, N_ITEMS, N_PIECES, N_WORKERS, ONE_UNCLAIMED, PIECE_FUNCTION, PROCESS,
     STATE, run_claimed, run_piece, wait_for_end, wake_workers,
 )
-from strata.cpu_pool.placement import keep_off_this_core
+from strata.cpu_pool.placement import make_way
 from strata.numerics.cpu import jit
 
 
@@ -62,7 +62,7 @@ def submit(control, code, arguments, n_items, grain):
     if n_pieces < 2 or not has_free_workers(control):
         run_inline(code, arguments, n_items, grain)
         return
-    keep_off_this_core(control)
+    make_way(control)
     control[CODE], control[ARGUMENTS] = code, arguments
     control[N_ITEMS], control[GRAIN], control[N_PIECES] = n_items, grain, n_pieces
     store(control, STATE, n_pieces * ONE_UNCLAIMED)

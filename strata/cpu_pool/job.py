@@ -30,10 +30,10 @@ STATE = 8
 SEQUENCE, SLEEPERS = 16, 17
 FINISHED, WAITING = 24, 25
 CODE, ARGUMENTS, N_ITEMS, GRAIN, N_PIECES = 32, 33, 34, 35, 36
-N_WORKERS, PROCESS, SPIN_NS, STOP, KEEPS_OFF = 40, 41, 42, 43, 44
+N_WORKERS, PROCESS, SPIN_NS, STOP, PLACEMENT = 40, 41, 42, 43, 44
 SUBMITTER_CORE = 48  # number of the core + 1
 ALLOWED, CORES, MASK_WORDS = 56, 72, 16  # one bit for each of at most 1024 cores
-PIECES_RUN, THREAD = 88, 89  # words of the first worker; one line for each from here on
+PIECES_RUN, THREAD, CORE = 88, 89, 90  # words of the first worker; one line for each from here on
 
 ONE_UNCLAIMED = 1 << 32
 MOST_PIECES = (1 << 31) - 1

@@ -19,9 +19,10 @@ from numba import types
 
 from strata.cpu_pool.atomics import HAS_FUTEX, compare_exchange, load, store
 from strata.cpu_pool.job import (
-    ALLOWED, KEEPS_OFF, LINE_WORDS, LOCK, MASK_WORDS, N_WORKERS, PIECES_RUN, PROCESS, SPIN_NS, STOP, THREAD,
+    ALLOWED, CORE, LINE_WORDS, LOCK, N_WORKERS, PIECES_RUN, PLACEMENT, PROCESS, SPIN_NS, STOP, SUBMITTER_CORE, THREAD,
     run_claimed, wait_for_work, wake_workers,
 )
+from strata.cpu_pool.placement import KEEP_OFF, MOST_CORES, OWN_CORES, core_here
 from strata.errors import DeviceError, UsageError
 from strata.numerics.cpu import kernel
 
@@ -92,14 +93,24 @@ def _allow(control: np.ndarray, cores: list[int]) -> None:
     """Set the bits of the cores that workers may use; with one core only, workers share it with the submitter."""
     for core in cores:
         control[ALLOWED + core // 64] |= np.int64(1) << np.int64(core % 64)
-    control[KEEPS_OFF] = len(cores) > 1
+    control[PLACEMENT] = KEEP_OFF if len(cores) > 1 else 0
+
+
+def _own_cores(control: np.ndarray, cores: list[int]) -> list[int]:
+    """Give each worker a core, from the one behind the caller's on, the caller's own last; return them."""
+    here = core_here()
+    behind = [core for core in cores if core > here] + [core for core in cores if core <= here]
+    found = [behind[index % len(behind)] for index in range(control[N_WORKERS])]
+    control[CORE::LINE_WORDS][: len(found)] = found
+    control[SUBMITTER_CORE], control[PLACEMENT] = here + 1, OWN_CORES
+    return found
 
 
 class Team:
     """Threads that share the pieces of a fork.
 
-    `n_threads` counts the caller too; `pin` ties the n-th worker to the n-th core after the first one
-    that the process may use (pin the caller to the first one then), otherwise workers keep off the caller's core;
+    `n_threads` counts the caller too.  With `pin` each worker has a core of its own and changes it with the caller where that
+    comes to it; otherwise workers may run everywhere but on the caller's core.
     `spin_us` is how long an idle worker, and a caller waiting for the last piece, spins before it sleeps.  `control`
     (int64 words) goes into compiled code.  Raises UsageError for a count out of range and DeviceError where the
     platform has no futex.
@@ -120,13 +131,13 @@ class Team:
             return ()
         work.compile((CONTROL, types.int64))
         stop.compile((CONTROL,))
-        cores = sorted(core for core in os.sched_getaffinity(0) if core < 64 * MASK_WORDS)
+        cores = sorted(core for core in os.sched_getaffinity(0) if core < MOST_CORES)
+        own = _own_cores(self.control, cores) if pin else [None] * (self.n_threads - 1)
         if not pin:
             _allow(self.control, cores)
         all_started = threading.Barrier(self.n_threads)
         threads = []
-        for index in range(self.n_threads - 1):
-            core = cores[(index + 1) % len(cores)] if pin else None
+        for index, core in enumerate(own):
             arguments = (self.control, index, core, all_started)
             threads.append(threading.Thread(target=_enter, args=arguments, daemon=True))
             threads[-1].start()

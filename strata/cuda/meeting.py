@@ -1,6 +1,7 @@
 """The meetings of a stage's layers with the CPU pool: tables sent before a window, messages served meanwhile, counts taken behind it.
 
-The thread that runs a window serves it.  A replayed graph runs by itself, and its layers' messages are served in order; launches that
+The thread that runs a window serves it, layer by layer in compiled calls (`serving`) or, in prompt chunks and where somebody looks on, by
+calling the jobs.  A replayed graph runs by itself, and its layers' messages are served in order; launches that
 are sent one by one (prompt chunks, observed windows, the simulator) are served ahead of those that wait.  Whatever fails meanwhile
 ends the window: kernels are told to wait no more, the stream is waited for, and all steps start again.
 Does not know: which expert lies where and why, how jobs are computed.
@@ -24,8 +25,9 @@ from strata.cuda.meeting_kernels import PATIENCE_NS, send_served
 from strata.cuda.record_tier import TierRecorder
 from strata.cuda.routing_log import count_window
 from strata.cuda.seam import SIMULATED
+from strata.cuda.serving import COMPUTED, SILENT, STOPPED, WAITED, server
 from strata.cuda.tier_tables import TierTables
-from strata.cuda.workspace import Workspace
+from strata.cuda.workspace import PLACES, Workspace
 from strata.errors import DeviceError
 from strata.model.config import ModelConfig
 from strata.numerics.cpu import kernel
@@ -36,7 +38,11 @@ SLICE_NS = 1_000_000_000
 
 
 class Jobs(Protocol):
-    """The CPU pool's side: computes experts' outputs and returns when they are written; raises PoolJobError."""
+    """The CPU pool's side: computes experts' outputs and returns when they are written, or gives the code that does; raises PoolJobError."""
+
+    def compiled(self, layer: int, n_rows: int, n_entries: int): ...
+
+    def served(self, layer: int, experts: np.ndarray) -> None: ...
 
     def compute(
         self, layer: int, experts: np.ndarray, starts: np.ndarray, rows: np.ndarray, values: np.ndarray, out: np.ndarray, is_prompt: bool
@@ -50,7 +56,7 @@ class CardTier(Protocol):
     sources          int64 [layers, E, 3]: where kernels read an expert's gate, up and down, 0 where they may not
     share            256ths of the missed experts that go over PCIe
     served           int64 [2, 3]: entries of decoded windows and of prompts by cache, PCIe, pool
-    reach, pool, prompt_pool   contexts that count seconds: waiting for the card and for the pool in windows that decode, for the pool in others
+    reach, pool, prompt_pool   clocks: waiting for the card and for the pool in windows that decode, for the pool in others
     """
 
     memory: CardExpertMemory
@@ -97,6 +103,7 @@ class Meetings:
         self.mailbox = Mailbox(device, config, len(self.layers), purpose)
         self.tables = TierTables(device, purpose, self.layers, config.n_experts)
         self.patience_ns, self.step = PATIENCE_NS, 0
+        self._served, self._spent = np.empty(PLACES * config.n_used, np.int32), np.zeros(2, np.int64)
         self._is_open = False
 
     def recorder(self, layer: int, work: Workspace, n_rows: int, add: Callable) -> TierRecorder:
@@ -121,11 +128,11 @@ class Meetings:
             return
         with self.device.keeping_memory():
             graphs.run(key, launches)
-            self._serve(0, len(self.layers), window.is_prompt)
+            self._serve(0, len(self.layers), window)
 
     def sender(self, window: Window) -> Callable[[Sequence[Launch]], None]:
         """Return what sends launches one by one and serves each layer ahead of the launch that waits for it."""
-        return lambda launches: send_served(launches, lambda place: self._serve(place, place + 1, window.is_prompt))
+        return lambda launches: send_served(launches, lambda place: self._serve(place, place + 1, window))
 
     def end(self, window: Window, routed: np.ndarray | None) -> None:
         """Take note of a window whose stream has ended; raises DeviceError where a kernel gave up."""
@@ -149,32 +156,62 @@ class Meetings:
 
     # ---- serving
 
-    def _serve(self, first: int, last: int, is_prompt: bool) -> None:
+    def _serve(self, first: int, last: int, window: Window) -> None:
         """Serve the messages of layers first .. last - 1, counted in the stage, in order."""
         if self.device.is_blueprint:
             return
-        at = first
-        while at < last:
-            at = self._await(at, last, is_prompt)
-            if at < last:
-                self._compute(at, is_prompt)
-                at += 1
+        for place in range(first, last):
+            jobs = self._compiled(place, window)
+            if jobs is not None:
+                self._serve_compiled(place, jobs, window)
+            elif self._await(place, place + 1, window.is_prompt) == place:
+                self._compute(place, window.is_prompt)
+
+    def _compiled(self, place: int, window: Window):
+        """Return a layer's compiled jobs, None where they are called."""
+        if window.is_prompt or window.n_rows > PLACES:
+            return None
+        return self.tier.jobs.compiled(self.layers[place], window.n_rows, window.n_rows * self.config.n_used)
+
+    def _serve_compiled(self, place: int, jobs, window: Window) -> None:
+        """Serve a layer without Python between its message and the answer."""
+        tier, box, areas, spent = self.tier, self.mailbox, self.mailbox.areas(window.n_rows), self._spent
+        lists = areas.job_experts.host, areas.job_starts.host, areas.job_rows.host, areas.values.host, areas.outputs.host
+        scratch = jobs.control, jobs.addresses, jobs.lines, jobs.spans, jobs.pages, jobs.room
+        serve, n = server(jobs.run), SILENT
+        spent[:] = 0
+        tier.pool.begin()
+        while n == SILENT:
+            was_idle = self._is_idle_already()
+            n = serve(place, self.step, SLICE_NS, box.headers.host, box.stop.host, box.done.host, *lists, self.config.hidden, *scratch, self._served, spent)
+            if n == SILENT:
+                self._require_message(place, was_idle)
+        if n == STOPPED:
+            self._require_running()
+        tier.reach.add(1e-9 * spent[WAITED])
+        tier.pool.add(1e-9 * spent[COMPUTED])
+        if n:
+            tier.jobs.served(self.layers[place], self._served[:n])
 
     def _await(self, at: int, last: int, is_prompt: bool) -> int:
         """Return the next layer with jobs; raises DeviceError where none will come."""
         while True:
-            was_idle = self.device.is_idle() if SIMULATED else False
+            was_idle = self._is_idle_already()
             with nullcontext() if is_prompt else self.tier.reach:
                 found = await_message(self.mailbox.headers.host, at, last, self.step, SLICE_NS)
             if found >= 0:
                 return found
             at = -1 - found
-            if was_idle or self.device.is_idle() and self._is_silent(at):
-                raise DeviceError(f"layer {self.layers[at]} on {self.device.name}", "its window ended without a message", "report this with the command that led here")
+            self._require_message(at, was_idle)
 
-    def _is_silent(self, at: int) -> bool:
-        """Whether an idle stream has left a layer's message unwritten."""
-        return self.mailbox.header(at)[FLAG] >> 1 != self.step
+    def _is_idle_already(self) -> bool:
+        """Whether nothing that runs could still write a message: launches of the simulator have run when they are sent."""
+        return self.device.is_idle() if SIMULATED else False
+
+    def _require_message(self, at: int, was_idle: bool) -> None:
+        """Raise DeviceError where a layer said nothing and an idle stream has left its message unwritten."""
+        if was_idle or self.device.is_idle() and self.mailbox.header(at)[FLAG] >> 1 != self.step:
+            raise DeviceError(f"layer {self.layers[at]} on {self.device.name}", "its window ended without a message", "report this with the command that led here")
 
     def _compute(self, place: int, is_prompt: bool) -> None:
         """Have a layer's jobs computed, and answer.

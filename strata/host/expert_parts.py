@@ -54,7 +54,11 @@ class Clock:
         self._began = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.seconds += time.perf_counter() - self._began
+        self.add(time.perf_counter() - self._began)
+
+    def add(self, seconds: float) -> None:
+        """Add seconds that compiled code has counted."""
+        self.seconds += seconds
 
 
 class PoolClock(Clock):
@@ -65,11 +69,16 @@ class PoolClock(Clock):
         self._team, self.pieces, self._before = team, 0, 0
 
     def __enter__(self) -> None:
-        self._before = 0 if self._team is None else self._team.n_pieces_run
+        self.begin()
         super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
+    def begin(self) -> None:
+        """Count pieces from now on, up to the next `add`."""
+        self._before = 0 if self._team is None else self._team.n_pieces_run
+
+    def add(self, seconds: float) -> None:
+        """Add seconds, and the pieces run since `begin`."""
+        super().add(seconds)
         if self._team is not None:
             self.pieces += self._team.n_pieces_run - self._before
 

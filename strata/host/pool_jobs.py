@@ -1,7 +1,7 @@
 """The CPU pool's side of a card's expert tier: the experts that no card computes, one job each, all of a layer in one call.
 
 `compute` takes rows as the router saw them, codes them itself, and leaves each entry's output in its line: the bits that the host
-executor computes.  Experts are read where the arena has them; what does not change from call to call is prepared once for a layer.
+executor computes.  `compiled` gives what does the same without Python, for compiled code that serves a card.  Experts are read where the arena has them; what does not change from call to call is prepared once for a layer.
 One thread calls it.
 Does not know: cards, windows, why an expert is not on a card.
 """
@@ -43,6 +43,19 @@ class LayerJobs:
     n_groups_hidden: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledJobs:
+    """A layer's kernel with what does not change from call to call: run(control, addresses, experts, starts, rows, lines, values, spans, out, pages, room)."""
+
+    run: Callable
+    control: np.ndarray
+    addresses: np.ndarray
+    lines: np.ndarray
+    spans: np.ndarray
+    pages: np.ndarray
+    room: np.ndarray
+
+
 class PoolJobs:
     """Jobs over the experts of `layers` in an arena, on a team's threads.
 
@@ -55,6 +68,7 @@ class PoolJobs:
         self._lines = self._spans = self._pages = np.empty(0, np.int32)
         self._room, self._sizes = np.empty(0, np.uint8), set()
         self._change: Callable[[Matrix], Matrix] | None = None
+        self._is_called = False
 
     def use_arena(self, arena) -> None:
         """Read experts from another arena from now on."""
@@ -69,6 +83,32 @@ class PoolJobs:
         """Compute matrix by matrix from now on, with the products of what `change` makes of each."""
         self._change = change
         self._prepared.clear()
+
+    def use_calls(self) -> None:
+        """Compute by `compute` only from now on, which somebody may have wrapped."""
+        self._is_called = True
+
+    def compiled(self, layer: int, n_rows: int, n_entries: int) -> CompiledJobs | None:
+        """Return what computes jobs of a layer with up to so many rows and entries, until the next call; None where only `compute` does.
+
+        Whoever runs it says so by `served`.  Raises PoolJobError where the layer cannot be prepared.
+        """
+        if self._is_called:
+            return None
+        try:
+            job = self._prepared.get(layer) or self._prepare(layer)
+        except Exception as error:
+            raise PoolJobError(layer, error) from error
+        if job.run is None:
+            return None
+        self._make_room(job, min(n_entries, len(job.addresses)), n_rows, n_entries)
+        return CompiledJobs(job.run, self.team.control, job.addresses, self._lines, self._spans, self._pages, self._room)
+
+    def served(self, layer: int, experts: np.ndarray) -> None:
+        """Count experts int32 [n] of a layer that were read."""
+        n_copied = np.count_nonzero(self._prepared[layer].copied[experts])
+        self.blobs[COPIES] += n_copied
+        self.blobs[FILE] += len(experts) - n_copied
 
     def compute(
         self, layer: int, experts: np.ndarray, starts: np.ndarray, rows: np.ndarray, values: np.ndarray, out: np.ndarray, is_prompt: bool
@@ -86,9 +126,7 @@ class PoolJobs:
                 job.run(self.team.control, job.addresses, experts, starts, rows, self._lines, values, self._spans, out, self._pages, self._room)
         except Exception as error:
             raise PoolJobError(layer, error) from error
-        n_copied = np.count_nonzero(job.copied[experts])
-        self.blobs[COPIES] += n_copied
-        self.blobs[FILE] += len(experts) - n_copied
+        self.served(layer, experts)
 
     def _prepare(self, layer: int) -> LayerJobs:
         placed, instructions, run = self.layers[layer], instruction_set(), None

@@ -15,6 +15,7 @@ from strata.host.arithmetic_check import require_exact_team, warn_where_fma_is_s
 from strata.host.placed import PlacedMoe
 from strata.model.config import ModelConfig
 from strata.split.card_tier import CardTier
+from strata.split.devices import usable_cores
 from strata.split.link_probe import probe_card_share
 from strata.split.locked_copies import LockedCopies
 from strata.split.tier_sizes import TierSize
@@ -54,11 +55,16 @@ def card_layout(config: ModelConfig, context: int):
     return CardChunkLayout(config, context)
 
 
+def pool_team(n_threads: int) -> Team:
+    """Return a card's threads: each has a core of its own where there are as many as cores, else they keep off the caller's."""
+    return Team(n_threads, pin=n_threads >= usable_cores(), spin_us=POOL_SPIN_US)
+
+
 def open_card_tier(device, layers: Mapping[int, PlacedMoe], residency: Residency, size: TierSize, arena, n_threads: int) -> CardTier:
     """Open a card's tier, its share 0 until the copies in RAM are known; raises DeviceMemoryError, DeviceError."""
     device.attach()
     memory = card_memory(device, layers, size.n_slots, size.n_places, arena.expert)
-    team = Team(n_threads, spin_us=POOL_SPIN_US)
+    team = pool_team(n_threads)
     require_exact_team(f"the pool of {device.name}", team)
     warn_where_fma_is_slow()
     return CardTier(device.name, layers, residency, memory, arena, 0, team)

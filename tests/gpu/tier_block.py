@@ -40,6 +40,9 @@ class BlockJobs:
         inner = coded_on_host(self.control, gate)
         return product_on_host(self.control, self.forms["down"], self.raws["down"], c.hidden, inner, experts, starts, np.arange(len(rows)))
 
+    def compiled(self, layer: int, n_rows: int, n_entries: int) -> None:
+        """Jobs are called."""
+
     def compute(self, layer: int, experts, starts, rows, values, out, is_prompt: bool) -> None:
         """Write outputs of jobs."""
         self.calls[layer, is_prompt] += 1

@@ -31,6 +31,9 @@ class HostJobs:
     def __init__(self, layers, control: np.ndarray) -> None:
         self.layers, self.control, self.calls, self.fail_at = layers, control, Counter(), 0
 
+    def compiled(self, layer: int, n_rows: int, n_entries: int) -> None:
+        """Jobs are called."""
+
     def compute(self, layer: int, experts, starts, rows, values, out, is_prompt: bool) -> None:
         """Write outputs float32 [entries, H]."""
         self.calls[layer, is_prompt] += 1

@@ -139,6 +139,7 @@ def _answer_early(meetings) -> None:
 
         return computed
 
+    meetings.tier.jobs.use_calls()
     wrap(meetings, "_compute", make)
 
 
@@ -175,6 +176,7 @@ def _swallow(meetings) -> None:
 
 def _on_jobs(meetings, change: Callable) -> None:
     """Have `change(compute, out, *arguments)` compute the jobs of every meeting, whatever computes them at the time."""
+    meetings.tier.jobs.use_calls()
 
     def make(meet: Callable) -> Callable:
         def met(place: int, is_prompt: bool) -> None:

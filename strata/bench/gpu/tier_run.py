@@ -24,7 +24,7 @@ from strata.cuda.executor import CudaExecutor
 from strata.experts.usage import new_counts
 from strata.model.weights import Weights
 from strata.numerics.rounding import MODES
-from strata.split.card_opening import POOL_SPIN_US
+from strata.split.card_opening import pool_team
 
 LINK_BYTES = 256 << 20
 PURPOSE = "bandwidth of the link"
@@ -65,7 +65,7 @@ def measure(settings: BenchSettings, tiers: TierSettings, tell: Callable[[str], 
         require_ram(weights_of(settings.config, settings.dense, experts, settings.head))
     device = TimedDevice(settings.index)
     try:
-        with Team(tiers.n_threads, spin_us=POOL_SPIN_US) as team:
+        with pool_team(tiers.n_threads) as team:
             tell("bandwidths of the card, of RAM and of the link")
             report = TierReport(device.card.name, ".".join(map(str, device.card.capability)), _rates(device, team, settings, tiers))
             for experts in settings.experts:

@@ -132,10 +132,10 @@ def measure(executor: CudaExecutor, tier: CardTier, weights: Weights, n_rows: in
         executor.run_window(window, None, pass_blocks)
     windows, counts = windows[WARM_UP:], Counts(executor.routed, tier)
     jobs.clear()
-    reach = tier.reach.seconds
+    reach, pool = tier.reach.seconds, tier.pool.seconds + tier.prompt_pool.seconds
     walls = _timed(executor, windows, counts.take)
-    meetings, pooled, pool_ms = jobs.n_calls / n, jobs.n_experts / n, 1e3 * jobs.seconds / n
-    reach_ms = 1e3 * (tier.reach.seconds - reach) / n
+    meetings, pooled, reach_ms = jobs.n_calls / n, jobs.n_experts / n, 1e3 * (tier.reach.seconds - reach) / n
+    pool_ms = 1e3 * (tier.pool.seconds + tier.prompt_pool.seconds - pool) / n
     jobs.is_idle = True
     unworked = _timed(executor, windows)
     jobs.is_idle = False

@@ -4,8 +4,8 @@ As many experts of every layer are resident, drawn from a seed.  `Aliased` makes
 another: the card then computes all by itself, and the bits mean nothing.  Does not know: windows, time.
 """
 
-import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,33 +16,48 @@ from strata.cuda.expert_cache import CardExpertMemory
 from strata.errors import DeviceError
 from strata.experts.dispatch import RING_BLOBS, share_of
 from strata.experts.residency import ABSENT, Residency
-from strata.host.pool_jobs import PoolJobs
+from strata.host.pool_jobs import CompiledJobs, PoolJobs
 from strata.model.config import ModelConfig
+from strata.numerics.cpu import jit
 from strata.split.card_tier import CardTier
 from strata.split.locked_copies import LockedCopies
 
 
+@jit
+def nothing(control, addresses, experts, starts, rows, lines, values, spans, out, pages, room):
+    """As a layer's kernel of CompiledJobs, without work."""
+
+
 class CountedJobs:
-    """The pool's jobs, counted: calls, experts, seconds.  While `is_idle` nothing is computed: what lies in `out` is the answer."""
+    """The pool's jobs, counted: calls and experts.  While `is_idle` nothing is computed: what lies in `out` is the answer."""
 
     def __init__(self, jobs: PoolJobs) -> None:
         self._jobs, self.is_idle = jobs, False
         self.n_calls = self.n_experts = 0
-        self.seconds = 0.0
+
+    def compiled(self, layer: int, n_rows: int, n_entries: int) -> CompiledJobs | None:
+        """As PoolJobs.compiled."""
+        found = self._jobs.compiled(layer, n_rows, n_entries)
+        return replace(found, run=nothing) if self.is_idle and found is not None else found
+
+    def served(self, layer: int, experts: np.ndarray) -> None:
+        """As PoolJobs.served."""
+        self._jobs.served(layer, experts)
+        self._count(experts)
 
     def compute(self, layer, experts, starts, rows, values, out, is_prompt) -> None:
         """As PoolJobs.compute."""
-        started = time.perf_counter()
         if not self.is_idle:
             self._jobs.compute(layer, experts, starts, rows, values, out, is_prompt)
-        self.seconds += time.perf_counter() - started
+        self._count(experts)
+
+    def _count(self, experts: np.ndarray) -> None:
         self.n_calls += 1
         self.n_experts += len(experts)
 
     def clear(self) -> None:
         """Forget what was counted."""
         self.n_calls = self.n_experts = 0
-        self.seconds = 0.0
 
 
 def resident_experts(n_experts: int, share: float, seed: int, layer: int) -> np.ndarray:

@@ -38,8 +38,10 @@ def drawn(monkeypatch):
             if len(missed):
                 starts, rows = np.arange(len(missed) + 1, dtype=np.int32), np.zeros(len(missed), np.int32)
                 out = np.full((len(missed), width), np.nan, np.float32)
-                idle = meetings.tier.jobs.is_idle
-                meetings.tier.jobs.compute(layer, missed, starts, rows, values, out, window.is_prompt)
+                tier = meetings.tier
+                idle = tier.jobs.is_idle
+                with tier.prompt_pool if window.is_prompt else tier.pool:
+                    tier.jobs.compute(layer, missed, starts, rows, values, out, window.is_prompt)
                 assert np.isfinite(out).all() != idle
                 asked["jobs"] += 1
         asked["windows"] += 1

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strata.cpu_pool.job import THREAD
 from strata.cpu_pool.team import Team
 from strata.errors import UsageError
+from strata.split.devices import usable_cores
 from tests.unit.cpu_pool.bodies import scale
 
 ROOT = Path(__file__).parents[3]
@@ -89,6 +91,22 @@ def test_the_measure_of_cpu_time_notices_workers_that_spin():
 def test_pinned_workers_compute_the_same():
     with Team(2, pin=True) as team:
         assert is_right(team)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or usable_cores() < 2, reason="one core")
+def test_a_worker_changes_cores_with_a_caller_that_comes_to_its_own():
+    allowed = sorted(os.sched_getaffinity(0))[:2]
+    try:
+        os.sched_setaffinity(0, allowed)
+        with Team(2, pin=True) as team:
+            thread = int(team.control[THREAD])
+            for _ in range(3):
+                (own,) = os.sched_getaffinity(thread)
+                os.sched_setaffinity(0, {own})
+                assert is_right(team)
+                assert os.sched_getaffinity(thread) == set(allowed) - {own}
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def test_a_child_after_an_os_fork_runs_inline_and_ends():

@@ -126,6 +126,29 @@ def test_groups_of_several_pieces_are_coded_when_all_of_them_are_there(n_in, n_h
                 assert out.tobytes() == expected.tobytes(), counts
 
 
+def test_compiled_jobs_are_counted_and_given_for_as_many_rows_as_asked_for(executor):
+    c, work = executor.config, work_of(executor, 8, 33)
+    out = np.empty((len(work[2]), c.hidden), np.float32)
+    with Team(2) as team:
+        jobs = new_jobs(executor, team, RamArena)
+        found = jobs.compiled(2, 8, 8 * c.n_used)
+        if found is None:
+            pytest.skip("without byte products jobs are called")
+        found.run(found.control, found.addresses, *work[:3], found.lines, work[3], found.spans, out, found.pages, found.room)
+        jobs.served(2, work[0])
+        assert out.tobytes() == one_by_one(executor, 2, *work).tobytes() and sum(jobs.blobs.values()) == len(work[0])
+        jobs.use_calls()
+        assert jobs.compiled(2, 8, 8 * c.n_used) is None
+
+
+def test_a_layer_that_cannot_be_prepared_says_so_before_its_jobs_are_compiled(executor, monkeypatch):
+    with Team(1) as team:
+        jobs = new_jobs(executor, team)
+        monkeypatch.setattr(jobs, "_prepare", lambda layer: 1 // 0)
+        with pytest.raises(PoolJobError, match="layer 3"):
+            jobs.compiled(3, 1, 4)
+
+
 def test_experts_that_move_in_the_arena_are_found(executor):
     c, layer = executor.config, 1
     layers = {at.index: at.moe for at in executor.placed.layers}

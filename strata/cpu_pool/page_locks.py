@@ -17,6 +17,8 @@ import numpy as np
 
 PAGE_BYTES = mmap.PAGESIZE
 HUGE_PAGE_BYTES = 2 << 20
+PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+"""Linux gives shared memory, which is what Python maps by default, no huge pages."""
 WILL_NEED = 3
 """MADV_WILLNEED on Linux, macOS and the BSDs."""
 MEMORY_FIGURES = Path("/proc/meminfo")
@@ -62,7 +64,7 @@ def on_own_pages(shape: tuple[int, ...]) -> np.ndarray:
     size = int(np.prod(shape))
     if size < HUGE_PAGE_BYTES:
         return _first_page(np.empty(_rounded(size, PAGE_BYTES) + PAGE_BYTES, np.uint8), PAGE_BYTES, size).reshape(shape)
-    region = mmap.mmap(-1, _rounded(size, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES)
+    region = mmap.mmap(-1, _rounded(size, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES, **PRIVATE)
     with suppress(AttributeError, OSError):
         region.madvise(mmap.MADV_HUGEPAGE)
     return _first_page(np.frombuffer(region, np.uint8), HUGE_PAGE_BYTES, size).reshape(shape)

@@ -1,6 +1,8 @@
 """The arenas: the same blobs from every one of them, budgets by rank, locks that are refused, swaps."""
 
+import mmap
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +117,26 @@ def test_large_copies_begin_a_huge_page_and_can_be_written():
         array[:] = i + 1
     assert all(array.ctypes.data % HUGE_PAGE_BYTES == 0 and array.shape == (3, 1 << 20) for array in arrays)
     assert (arrays[0] == 1).all() and (arrays[1] == 2).all()
+
+
+def flags_of(array: np.ndarray) -> list[str]:
+    """Flags of the mapping that an array lies in, as the kernel abbreviates them."""
+    at, is_here = array.ctypes.data, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(" ")
+        if not name.endswith(":"):
+            first, _, behind = name.partition("-")
+            is_here = int(first, 16) <= at < int(behind, 16)
+        elif is_here and name == "VmFlags:":
+            return rest.split()
+    return []
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").is_dir(), reason="the system knows no huge pages")
+def test_large_copies_ask_for_huge_pages_in_private_memory_which_alone_is_granted_any():
+    array, shared = on_own_pages((8 << 20,)), np.frombuffer(mmap.mmap(-1, 8 << 20), np.uint8)
+    assert "hg" in flags_of(array) and "sh" not in flags_of(array)
+    assert "sh" in flags_of(shared)
 
 
 @pytest.mark.parametrize("missing", ["cffi", "mlock"])

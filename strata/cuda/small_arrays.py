@@ -21,7 +21,7 @@ from typing import Any
 STEP = 512
 """Bytes to which a small array is rounded up; it begins at a multiple of them."""
 LARGE = 1 << 20
-"""Arrays of so many bytes and more are not carved: two of them would not share a page."""
+"""Arrays of so many bytes and more are not carved: the driver gives them whole pages."""
 PAGE_BYTES = 1 << 21
 """Bytes of a page of the driver's, and of a block."""
 SHARED_PAGES = "shared pages"

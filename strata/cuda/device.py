@@ -46,6 +46,7 @@ class CudaDevice(Accounts):
         self.attach()
         self.stream = cuda.stream()
         self._small = SmallArrays(self.taken)
+        self._tidy()
         self._free_at_start = self._driver_free()
 
     @property

@@ -1,10 +1,7 @@
-"""The memory of a `CudaDevice` on a driver that is not there: Numba's own arrays over addresses that nobody reads."""
+"""The memory of a `CudaDevice` on a driver that is not there."""
 
 import gc
-import itertools
 import weakref
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,67 +9,17 @@ import pytest
 from strata.cuda.compiling import why_no_compiler
 from strata.cuda.small_arrays import PAGE_BYTES, SHARED_PAGES, STEP
 from strata.errors import DeviceError, DeviceMemoryError
+from tests.ptx.driver import no_driver
 
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 TOTAL = 32 * PAGE_BYTES
 
 
-class Owner:
-    """What holds a page."""
-
-
-class Driver:
-    """Gives pages, frees them when Numba's queue is cleared, and takes note of every wait."""
-
-    def __init__(self) -> None:
-        self.addresses, self.held, self.pending = itertools.count(1 << 40, TOTAL), {}, []
-        self.events: list[str] = []
-        self.deallocations = SimpleNamespace(clear=self.clear)
-        self.defer_cleanup = nullcontext
-
-    def device_array(self, n_bytes: int, dtype):
-        from numba.cuda.cudadrv.devicearray import DeviceNDArray
-        from numba.cuda.cudadrv.driver import CudaAPIError, MemoryPointer, binding
-
-        assert dtype is np.uint8 and n_bytes % PAGE_BYTES == 0
-        if sum(self.held.values()) + n_bytes > TOTAL:
-            raise CudaAPIError(2, "CUDA_ERROR_OUT_OF_MEMORY")
-        address = next(self.addresses)
-        self.held[address] = n_bytes
-        owner = Owner()
-        weakref.finalize(owner, self.pending.append, address)
-        return DeviceNDArray((n_bytes,), (1,), np.uint8, gpu_data=MemoryPointer(None, binding.CUdeviceptr(address), n_bytes, owner=owner))
-
-    def clear(self) -> None:
-        while self.pending:
-            del self.held[self.pending.pop()]
-
-    def get_memory_info(self) -> SimpleNamespace:
-        return SimpleNamespace(free=TOTAL - sum(self.held.values()))
-
-
 @pytest.fixture
 def driver(monkeypatch):
-    from numba import cuda
-    from numba.cuda import api
-    from numba.cuda.cudadrv import devices
-
-    from strata.cuda import device as room
-    from strata.cuda.found import Card
-
-    found = Driver()
-    monkeypatch.setattr(devices._runtime, "ensure_context", nullcontext)
-    for place in (devices, api):
-        monkeypatch.setattr(place, "get_context" if place is devices else "current_context", lambda: None)
-    stand_in = SimpleNamespace(
-        device_array=found.device_array, from_cuda_array_interface=cuda.from_cuda_array_interface, current_context=lambda: found,
-        stream=lambda: None, select_device=lambda index: None,
-    )
-    monkeypatch.setattr(room, "cuda", stand_in)
-    monkeypatch.setattr(room, "card_at", lambda index: Card(index, "not there", (9, 0), TOTAL, 1, None))
-    monkeypatch.setattr(room.CudaDevice, "synchronise", lambda self: found.events.append("wait"))
-    return found
+    with no_driver(monkeypatch, TOTAL) as found:
+        yield found
 
 
 def opened(budget_bytes: int | None = None):
@@ -220,7 +167,6 @@ def test_arrays_that_outlive_a_closed_device_free_their_blocks(driver):
         del kept, other
         driver.clear()
         assert not driver.held
-        assert weakref.ref(device)() is device
         gone = weakref.ref(device)
         del device
         assert gone() is None, "a device is in no circle"

@@ -27,8 +27,8 @@ LENT, REFILLED, BUFFERED = "lent_slots", "refilled_experts", "buffered_chunks"
 LOANS = (LENT, REFILLED)
 SMALL_CHUNK = 12
 """Rows: more than a window of eight, less than any prompt."""
-TABLES = 1 << 16
-"""Bytes that cover the tables of a card's tier, and no chunk."""
+TABLES = CARD_PAGE
+"""Bytes that cover the tables of a card's tier, where they begin a page."""
 FEW = 40
 """Slots that a prompt of level 1 borrows most of."""
 STEPS = {"adapt_async": True, "resident_experts": True}

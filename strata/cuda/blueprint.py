@@ -106,6 +106,10 @@ class Blueprint:
         self._address += -(-max(1, made.nbytes) // PAGE) * PAGE
         return made
 
+    def pages(self, purpose: str, n_bytes: int) -> BlueprintArray:
+        """Return uint8 [n_bytes] at an address of its own."""
+        return self.empty(purpose, n_bytes, np.uint8)
+
     def zeros(self, purpose: str, shape: int | tuple[int, ...], dtype) -> BlueprintArray:
         return self.empty(purpose, shape, dtype)
 

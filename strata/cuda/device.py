@@ -1,60 +1,42 @@
 """One card: its context, stream and memory, with every byte accounted by purpose.
 
 What is placed on a card (weights, sessions, buffers) is taken by name, as on a host device, so that running out is a clear
-error and `taken` explains where the bytes are; kernels and graphs, whose size only the driver knows, are measured as they are
-loaded.  `memory()` sets the sum against what the driver reports.  A thread that works with a card calls `attach` once.
+error and `taken` explains where the bytes are; small arrays lie in blocks (`small_arrays.py`), and kernels and graphs, whose size
+only the driver knows, are measured as they are loaded.  `memory()` sets the sum against what the driver reports.  A thread that
+works with a card calls `attach` once.
 Does not know: what is computed.
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numba import cuda
 
+from strata.cuda.accounts import Accounts, Memory
 from strata.cuda.found import Card, _checked, card_at
 from strata.cuda.page_locks import register, unregister
 from strata.cuda.seam import SIMULATED, Target, target_of
+from strata.cuda.small_arrays import LARGE, PAGE_BYTES, SmallArrays, allocated_bytes
 from strata.errors import DeviceError, DeviceMemoryError
 
-ALIGNMENT = 512
-"""Bytes to which the driver rounds a small allocation up."""
-LARGE, LARGE_ALIGNMENT = 1 << 20, 1 << 21
-"""Allocations from LARGE on take whole pages of LARGE_ALIGNMENT bytes; smaller ones share such pages."""
 PLAIN_SHARED_BYTES = 48 * 1024
 """Shared memory of a block that needs no asking."""
 SIMULATED_CARD = Card(0, "the simulator", (9, 0), 1 << 33, 1, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes: what the purposes add up to, what the driver counts since the card was opened, what is free, what there is."""
-
-    taken_bytes: int
-    reported_bytes: int
-    free_bytes: int
-    total_bytes: int
-
-
-def allocated_bytes(wanted: int) -> int:
-    """Return how many bytes of a card an array of `wanted` bytes takes."""
-    step = LARGE_ALIGNMENT if wanted >= LARGE else ALIGNMENT
-    return max(ALIGNMENT, -(-wanted // step) * step)
-
-
-class CudaDevice:
-    """A card in use; `budget_bytes` (None: all that is free) bounds what may be taken, as long as `budget_holds`."""
+class CudaDevice(Accounts):
+    """A card in use, with its accounts."""
 
     is_blueprint = False
 
     def __init__(self, index: int, budget_bytes: int | None = None) -> None:
         self.card = SIMULATED_CARD if SIMULATED else card_at(index)
-        self.name, self.index, self.budget_bytes = f"cuda:{index}", index, budget_bytes
+        super().__init__(f"cuda:{index}", budget_bytes)
+        self.index = index
         self.target: Target = target_of(self.card.capability)
-        self.taken: dict[str, int] = {}
-        self.budget_holds = True
         self.kernels: dict = {}
         self._is_measuring = False
         self._registered: set[int] = set()
@@ -63,15 +45,13 @@ class CudaDevice:
         """Held by whoever sends to the stream: nothing may come between while a graph is captured."""
         self.attach()
         self.stream = cuda.stream()
+        self._small = SmallArrays(self.taken)
+        self._tidy()
         self._free_at_start = self._driver_free()
 
     @property
     def kind(self) -> str:
         return "cuda"
-
-    @property
-    def taken_bytes(self) -> int:
-        return sum(self.taken.values())
 
     def attach(self) -> None:
         """Make this card the current one of the calling thread."""
@@ -85,22 +65,23 @@ class CudaDevice:
 
     def memory(self) -> Memory:
         """Return predicted and reported use."""
-        if not SIMULATED:
-            cuda.current_context().deallocations.clear()
+        self._tidy()
         free = self._driver_free()
         return Memory(self.taken_bytes, self._free_at_start - free, free, self.card.total_bytes)
 
-    def take(self, purpose: str, n_bytes: int) -> None:
-        """Account n_bytes to a purpose; raises DeviceMemoryError, with nothing taken, where the budget does not suffice."""
-        if self.budget_holds and self.budget_bytes is not None and self.taken_bytes + n_bytes > self.budget_bytes:
-            raise DeviceMemoryError(self.name, purpose, n_bytes, self.budget_bytes - self.taken_bytes)
-        self.taken[purpose] = self.taken.get(purpose, 0) + n_bytes
-
     def give_back(self, purpose: str) -> None:
         """Release what was taken for a purpose; its arrays must have been dropped."""
-        self.taken.pop(purpose, None)
+        with self.lock:
+            self.taken.pop(purpose, None)
+            self._small.give_back(purpose)
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Have the driver free what was dropped."""
         if not SIMULATED:
-            cuda.current_context().deallocations.clear()
+            with self.lock:
+                self._small.tidy(self.synchronise)
+                cuda.current_context().deallocations.clear()
 
     @contextmanager
     def measured(self, purpose: str) -> Iterator[None]:
@@ -126,21 +107,40 @@ class CudaDevice:
             self.taken[purpose] = max(0, self.taken.get(purpose, 0) + before - self._driver_free())
 
     def empty(self, purpose: str, shape: int | tuple[int, ...], dtype):
-        """Allocate an array for a purpose, contents undefined; at least ALIGNMENT bytes, so vector reads never leave it."""
+        """Allocate an array for a purpose, contents undefined; at least STEP bytes, so vector reads never leave it."""
         wanted = int(np.prod(shape)) * np.dtype(dtype).itemsize
         n_bytes = allocated_bytes(wanted)
-        self.take(purpose, n_bytes)
-        try:
-            whole = self._guarded(purpose, n_bytes, lambda: cuda.device_array(n_bytes, np.uint8))
-        except DeviceError:
-            self._untake(purpose, n_bytes)
-            raise
+        with self.lock:
+            whole = self._whole(purpose, n_bytes) if SIMULATED or wanted >= LARGE else self._carved(purpose, n_bytes)
         return whole[:wanted].view(dtype).reshape(shape)
 
-    def _untake(self, purpose: str, n_bytes: int) -> None:
-        self.taken[purpose] -= n_bytes
-        if not self.taken[purpose]:
-            del self.taken[purpose]
+    def pages(self, purpose: str, n_bytes: int):
+        """Allocate uint8 [n_bytes] for a purpose in pages that it shares with nothing, so that parts may be moved to another."""
+        with self.lock:
+            return self._whole(purpose, -(-n_bytes // PAGE_BYTES) * PAGE_BYTES)[:n_bytes]
+
+    def _whole(self, purpose: str, n_bytes: int):
+        """Allocate uint8 [n_bytes] of the driver's, n_bytes as the driver counts them."""
+        self._tidy()
+        self.take(purpose, n_bytes)
+        try:
+            return self._guarded(purpose, n_bytes, lambda: cuda.device_array(n_bytes, np.uint8))
+        except DeviceError:
+            self.untake(purpose, n_bytes)
+            raise
+
+    def _carved(self, purpose: str, n_bytes: int):
+        """Return uint8 [n_bytes] in a block."""
+        self._small.settle(self.synchronise)
+        piece = self._small.carve(purpose, n_bytes, self._block)
+        described = {"shape": (n_bytes,), "strides": None, "typestr": "|u1", "data": (piece.address, False), "version": 3}
+        return cuda.from_cuda_array_interface(described, owner=piece)
+
+    def _block(self, purpose: str) -> tuple[Any, int]:
+        """Allocate a block for small arrays, the first of which is one for a purpose; return it and its address."""
+        self.require_room(purpose, PAGE_BYTES)
+        memory = self._guarded(purpose, PAGE_BYTES, lambda: cuda.device_array(PAGE_BYTES, np.uint8))
+        return memory, memory.device_ctypes_pointer.value
 
     def _guarded(self, purpose: str, n_bytes: int, allocate: Callable):
         """Run an allocation; the driver's refusal becomes a DeviceMemoryError."""
@@ -192,14 +192,14 @@ class CudaDevice:
         """What the driver has free."""
         return self._driver_free()
 
-    def move(self, purpose: str, other: str, n_bytes: int) -> None:
-        """Account a part of what was taken for a purpose to another one."""
-        self.taken[purpose] -= n_bytes
-        self.taken[other] = self.taken.get(other, 0) + n_bytes
-
-    def keeping_memory(self):
-        """Return a context in which no dropped array is freed: freeing waits for the card, which may be waiting for this thread."""
-        return nullcontext() if SIMULATED else cuda.current_context().defer_cleanup()
+    @contextmanager
+    def keeping_memory(self) -> Iterator[None]:
+        """Free no dropped array meanwhile: freeing waits for the card, which may be waiting for this thread."""
+        if SIMULATED:
+            yield
+            return
+        with cuda.current_context().defer_cleanup(), self._small.keeping():
+            yield
 
     def is_idle(self) -> bool:
         """Whether the card's stream has nothing left to do; raises DeviceError where a kernel failed."""
@@ -250,3 +250,4 @@ class CudaDevice:
         """Forget the kernels and what was taken; arrays are freed when they are dropped."""
         self.kernels.clear()
         self.taken.clear()
+        self._small = SmallArrays(self.taken)

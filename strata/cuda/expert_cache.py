@@ -61,7 +61,7 @@ class CardExpertMemory:
         device.attach()
         self.device, self.blob_of, self.layers = device, blob_of, layers
         self.slot_bytes, self.n_slots, self.n_places = slot_bytes(layers), n_slots, n_places
-        self.buffer = device.empty(CACHE, (n_slots + n_places) * self.slot_bytes, np.uint8)
+        self.buffer = device.pages(CACHE, (n_slots + n_places) * self.slot_bytes)
         if n_places:
             device.move(CACHE, RING, n_places * self.slot_bytes)
         self._stream = 0 if SIMULATED or device.is_blueprint else cuda.stream()

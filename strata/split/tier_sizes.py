@@ -19,7 +19,7 @@ from strata.split.lending import Layout
 
 BUFFERS = "prompt buffers"
 CARD_PAGE = 2 * MIB
-"""A card gives memory by whole pages of this size."""
+"""A card gives memory by whole pages of this size: cache and buffers each end within one, the tables of a tier may begin one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +89,7 @@ def _size(resolved, config: ModelConfig, device: TierDevice, number: int, n_devi
     asked = min(resolved.tier.cache or n_pairs, n_pairs)
     kept = 0 if resolved.tier.cache else reserve_bytes(resolved.tier, device.is_card, number)
     is_given = resolved.tier.cache and not own_bytes
-    rounding = device.is_card * CARD_PAGE * (1 + (own_bytes > 0))
+    rounding = device.is_card * CARD_PAGE * (2 + (own_bytes > 0))
     fitting = asked if is_given else slots_for(device.free_bytes, kept + n_places * size + own_bytes + rounding, size, asked)
     if fitting == 0 and own_bytes:
         raise DeviceMemoryError(device.name, f"{BUFFERS} beside one slot of the expert cache", own_bytes + size, max(0, device.free_bytes or 0))

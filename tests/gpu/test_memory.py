@@ -5,8 +5,6 @@ import gc
 import pytest
 
 MOST_APART = 0.03
-POOLS = 4 << 21
-"""What the driver's pages for small arrays may hold unused: 7 MiB were seen, of 88 MiB; at real geometry it vanishes."""
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +20,16 @@ def test_predicted_and_reported_memory_of_an_engine_agree(model):
     from strata.batch.requests import Request
     from strata.batch.settings import EngineSettings
     from strata.cuda.executor import FIRST_RUNS
+    from strata.cuda.small_arrays import SHARED_PAGES
 
     with Engine(model, EngineSettings(devices="cuda:0", batch=4)) as engine:
         engine.generate([Request(tuple(range(1, 80 + i)), 12) for i in range(4)])
         device = engine.stages[0].executor.device
         memory = device.memory()
         largest = sorted(device.taken.items(), key=lambda item: -item[1])[:6]
-        print(f"predicted {memory.taken_bytes:,} reported {memory.reported_bytes:,}", largest)
+        print(f"predicted {memory.taken_bytes:,} reported {memory.reported_bytes:,} shared pages {device.taken[SHARED_PAGES]:,}", largest)
         assert FIRST_RUNS in device.taken
-        assert abs(memory.taken_bytes - memory.reported_bytes) <= MOST_APART * memory.reported_bytes + POOLS
+        assert abs(memory.taken_bytes - memory.reported_bytes) <= MOST_APART * memory.reported_bytes
 
 
 def test_a_session_opened_and_closed_1000_times_leaks_nothing(model):

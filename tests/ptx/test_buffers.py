@@ -1,4 +1,4 @@
-"""Buffers of a card: prompt chunks of many sizes, programs whose buffers grew, and what an array takes."""
+"""Buffers of a card: prompt chunks of many sizes, and programs whose buffers grew."""
 
 import pytest
 
@@ -77,12 +77,3 @@ def test_what_was_recorded_on_buffers_that_grew_is_freed_at_once():
         assert [key[1] for key in executor._programs] == [200]
     finally:
         gc.enable()
-
-
-@pytest.mark.ptx
-@pytest.mark.skipif(REASON is not None, reason=str(REASON))
-@pytest.mark.parametrize(("wanted", "taken"), [(0, 512), (1, 512), (513, 1024), ((1 << 20) - 1, 1 << 20), (1 << 20, 1 << 21), ((1 << 21) + 1, 1 << 22)])
-def test_an_array_takes_whole_pages_from_a_mebibyte_on(wanted, taken):
-    from strata.cuda.device import allocated_bytes
-
-    assert allocated_bytes(wanted) == taken

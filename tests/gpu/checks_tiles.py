@@ -48,7 +48,8 @@ def check_listed(card, control, monkeypatch, form: WeightFormat, n_out: int, n_i
     experts, entry_rows = generator.permutation(n_experts)[: len(counts)], generator.permutation(n_entries)
     starts = np.concatenate(([0], np.cumsum(counts)))
     wanted = product_on_host(control, form, raw, n_out, coded, experts, starts, entry_rows)
-    x, lists = coded_on_card(card, coded), make_lists(card, "lists", len(counts) + 3, n_entries + 3)
+    heights = (tile.n_rows,) if tile else ()
+    x, lists = coded_on_card(card, coded), make_lists(card, "lists", len(counts) + 3, n_entries + 3, heights)
     for array, values in ((lists.experts, experts), (lists.starts, starts), (lists.entry_rows, entry_rows), (lists.n_listed, [len(counts)])):
         whole = np.full(array.size, JUNK, np.int32)
         whole[: len(values)] = values
@@ -56,7 +57,8 @@ def check_listed(card, control, monkeypatch, form: WeightFormat, n_out: int, n_i
     for turns in all_turns:
         set_turns(monkeypatch, turns)
         out = GuardedOutput(card, n_entries * n_out)
-        plan(card, lists, tile=tile).go()
+        for launch in plan(card, lists, (weights,), tile=tile):
+            launch.go()
         listed_tiled(card, weights, x, lists, out.inside, tile=tile).go()
         card.synchronise()
         assert_same_bits(f"{form.name}, experts of {counts} rows, {turns} turns", out.read((n_entries, n_out)), wanted)

@@ -5,7 +5,8 @@ import pytest
 from numba import cuda
 
 from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tiles import WINDOW, Tile
+from strata.cuda.tile_choice import WINDOW
+from strata.cuda.tiles import Tile
 from strata.formats.table import by_name
 from tests.gpu import checks_tiles
 from tests.gpu.checks_projections import check_projections
@@ -149,7 +150,8 @@ def test_listed_experts(card, control):
     listed(card, weights, x, lists, out.inside).go()
     assert_same_bits("rows", out.read((4, n_out)), wanted)
     out = GuardedOutput(card, 4 * n_out)
-    plan(card, lists).go()
+    for launch in plan(card, lists, (weights,)):
+        launch.go()
     listed_tiled(card, weights, x, lists, out.inside).go()
     assert_same_bits("tiles", out.read((4, n_out)), wanted)
 

@@ -3,6 +3,8 @@
 Used on a card (tests/gpu) and in the simulator (tests/sim).  Does not know: which tilings there are.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from strata.formats.contract import WeightFormat
@@ -17,6 +19,19 @@ def set_turns(monkeypatch, turns: int) -> None:
 
     rule = tile_grids.turns_of
     monkeypatch.setattr(products, "turns_of", (lambda type_id, tile, *sizes: min(turns, tile.turns)) if turns else rule)
+
+
+def plan_taller(monkeypatch) -> None:
+    """Let entries be cut into tiles a column of rows higher than those that the products take."""
+    from strata.cuda import products
+
+    honest = products.plan
+
+    def taller(device, lists, matrices, tile):
+        own, high = lists.plan_of(tile), replace(tile, columns=tile.columns + 1)
+        return honest(device, replace(lists, plans=(replace(own, height=high.n_rows),)), matrices, tile=high)
+
+    monkeypatch.setattr(products, "plan", taller)
 
 
 def check_dense(card, control, monkeypatch, form: WeightFormat, n_out: int, n_in: int, row_counts, all_turns, tile=None) -> None:

@@ -17,10 +17,11 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import global_address, shared_address
+from strata.cuda.addresses import copier, global_address, shared_address
+from strata.cuda.float_tile_meeting import meeting
 from strata.cuda.float_tile_parts import (
     MEETING_BYTES, N_SUMS, OUTPUTS, ROWS, SIDE, STEP, THREADS, WEIGHT_BYTES, WIDEN_FOUR, X_BYTES, copied_row, copy_places,
-    half_step, meet, read_places, residue_of, row_copier, store_tile, store_widened, whole_step, widened_output, widened_place,
+    half_step, residue_of, row_copier, store_widened, whole_step, widened_output,
 )
 from strata.cuda.seam import Target, add, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.numerics.orders import WIDE
@@ -28,6 +29,8 @@ from strata.numerics.orders import WIDE
 LEAST_COLUMNS, MOST_COLUMNS = WIDE, 2 * WIDE
 BLOCKS = 640
 """Blocks wanted of a launch: a little less than five for each multiprocessor of a large card, one at a time on each."""
+WHOLE_COPIES = False
+"""Whether rows of whole steps are copied without a look at their end."""
 GROUP_STEPS = WIDE // STEP
 HALF = N_SUMS // 2
 
@@ -41,6 +44,21 @@ def splits_of(n_out: int, n_rows: int) -> int:
 def shared_bytes(n_in: int) -> int:
     """Return the shared memory of a block: weights, two tiles of rows, the meeting of the warps."""
     return -(-n_in // STEP) * (WEIGHT_BYTES + 2 * X_BYTES) + MEETING_BYTES
+
+
+def _step_copier(n_in: int, target: Target):
+    """Build `copy(to, places, source, element, n_in)`, as row_copier does, for one step."""
+    if not WHOLE_COPIES or n_in % STEP:
+        return row_copier(1, X_BYTES, STEP, target)
+    copy_value = copier(4, 0, 0, target)
+
+    @jit
+    def copy(to, places, source, element, n_in):
+        low, high, own = places
+        copy_value(to + low, source + 4 * (element + own))
+        copy_value(to + high, source + 4 * (element + own + 16))
+
+    return copy
 
 
 def _lane(n_in: int, group: int, step):
@@ -106,7 +124,8 @@ def _lanes_of_thread(n_in: int):
 def short_tiles(type_name: str, n_columns: int, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out) for n_in = n_columns; grid (n_out / OUTPUTS rounded up, splits_of(...))."""
     widen_four, value_bytes = WIDEN_FOUR[type_name]
-    copy_rows = row_copier(1, X_BYTES, STEP, target)
+    copy_rows, tile = _step_copier(n_columns, target), meeting()
+    widened_place, read_places, meet, store_tile = tile.widened_place, tile.read_places, tile.meet, tile.store_tile
     done, lanes_of_thread = copies(target, 0), _lanes_of_thread(n_columns)
     commit, wait_all, n_steps = done.commit, done.wait, -(-n_columns // STEP)
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)

@@ -18,7 +18,7 @@ MIDDLE = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_
 EXPERTS = Tile(bands=4, columns=8, sets=1, units=2, stages=2, min_blocks=1, side_by_side=1, turns=8)
 """For listed experts of prompt chunks, which have some forty rows: columns without rows are left out one by one."""
 LOW_EXPERTS = Tile(bands=4, columns=6, sets=1, units=2, stages=2, min_blocks=1, side_by_side=6, turns=8)
-"""For the same where a product is short: all columns without a branch between them, in registers that eight would not leave."""
+"""For the same where a product is short: six columns without a branch between them."""
 FEW_EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
 """For listed experts on later cards than 7.5 with less shared memory."""
 SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)

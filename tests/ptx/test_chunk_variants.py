@@ -8,7 +8,9 @@ from tests.ptx.compiled import unrounded_operations
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 CAPABILITY = (9, 0)
-WAYS = ("widened late", "widened late, kept first", "whole copies", "kept first", "whole copies, kept first")
+WAYS = (
+    "widened late", "widened late, kept first", "whole copies", "kept first", "whole copies, kept first", "stored late", "whole copies, kept first, stored late",
+)
 
 
 @pytest.mark.parametrize("way", WAYS)

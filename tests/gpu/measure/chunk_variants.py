@@ -3,10 +3,11 @@
 A figure is the time of a launch (or of the launches that take its place) in a graph of several, microseconds, beside the floor: the
 larger of bytes at COPY_BYTES_PER_US and products and additions at FLOATS_PER_US, both measured on an H200.  Each way has to give the bits
 of the first one of its room, the one in force; the exit status is 1 where one does not.  --build compiles all kernels ahead, without a
-card, into FOLDER: name it in STRATA_CUDA_KERNELS afterwards.  Some fifteen kernels, under half a minute.
+card, into FOLDER: name it in STRATA_CUDA_KERNELS afterwards.  Some sixteen kernels, under half a minute.
 
     down, router, value, alpha     float products of the streams and of 2,560 columns; up: of 320 columns
     combine                        the experts' outputs combined where a stream is written, or by a launch ahead of it
+    mix                            streams mixed with their gates, all values read before the first is used
     message                        a tier's rows for the CPU pool written by one block, or by several (mapped memory; bits not compared)
 """
 
@@ -20,11 +21,13 @@ import numpy as np
 from numba import cuda
 
 from strata.cuda.combine import Combined, combiner_of_four, launch_combine
+from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.products import floats
-from strata.cuda.seam import Target, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.on_cuda import sigmoid
+from strata.cuda.products import floats, make_coded
+from strata.cuda.seam import Target, div, fma, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.stores import copy_floats, store_four_floats
-from strata.cuda.streams import launch_write_normalise, threads_of
+from strata.cuda.streams import ROW_THREADS, launch_mix, launch_write_normalise, threads_of
 from tests.gpu.geometry import REAL
 from tests.gpu.measure.operations import time_us
 from tests.gpu.measure.variants import Variant
@@ -35,10 +38,12 @@ COPY_BYTES_PER_US, FLOATS_PER_US = 3.8e6, 30e6
 TILES, SHORT, MEETING = (f"strata.cuda.{name}" for name in ("float_tiles", "float_short_tiles", "float_tile_meeting"))
 FACTORIES = ((TILES, "float_tiles"), (SHORT, "short_tiles"))
 LATE, WHOLE, KEPT = {(TILES, "WIDEN_LATE"): True}, {(SHORT, "WHOLE_COPIES"): True}, {(MEETING, "KEEP_FIRST"): True}
+STORED_LATE = {(SHORT, "STORE_LATE"): True}
 IN_FORCE = Variant("in force", {}, FACTORIES)
 OF_TILES = (IN_FORCE, Variant("widened late", LATE, FACTORIES), Variant("widened late, kept first", LATE | KEPT, FACTORIES))
 OF_SHORT = (
     IN_FORCE, Variant("whole copies", WHOLE, FACTORIES), Variant("kept first", KEPT, FACTORIES), Variant("whole copies, kept first", WHOLE | KEPT, FACTORIES),
+    Variant("stored late", STORED_LATE, FACTORIES), Variant("whole copies, kept first, stored late", WHOLE | KEPT | STORED_LATE, FACTORIES),
 )
 FLOATS = {
     "down": (C.low_rank, C.residual_width, OF_TILES), "router": (C.n_experts, C.hidden, OF_TILES), "value": (C.hidden, C.hidden, OF_TILES),
@@ -74,6 +79,33 @@ def four_wide_kernel(hidden: int, n_used: int, target: Target):
         for i in range(4 * np.int32(cuda.threadIdx.x), hidden, 4 * n_threads):
             a, b, c, d = combined(outputs, entries, factors, shared, gate, row, np.int32(i))
             store_four_floats(out, 4 * (np.int64(row) * hidden + i), a, b, c, d)
+
+    return run
+
+
+@cache
+def rows_mix_kernel(hidden: int, n_streams: int, target: Target):
+    """As strata.cuda.streams.mix_kernel, with all values on their way before the first is used."""
+    code_group = group_coder(target)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+
+    @kernel(ROW_THREADS)
+    def run(normed, gate, mixed, codes, turned, scales, sums):
+        values, logits = cuda.local.array(n_streams, np.float32), cuda.local.array(n_streams, np.float32)
+        go_on()
+        wait_before()
+        i, row = np.int32(cuda.grid(1)), np.int32(cuda.blockIdx.y)
+        if i >= hidden:
+            return
+        for c in range(n_streams):
+            at = (np.int64(row) * n_streams + c) * hidden + i
+            values[c], logits[c] = normed[at], gate[at]
+        total = mul(values[0], sigmoid(logits[0]))
+        for c in range(1, n_streams):
+            total = fma(values[c], sigmoid(logits[c]), total)
+        value, at = div(total, np.float32(n_streams)), np.int64(row) * hidden + i
+        mixed[at] = value
+        code_group(value, i & 31, at >> 5, codes, turned, scales, sums)
 
     return run
 
@@ -134,6 +166,19 @@ def combine_room(card) -> Room:
     return Room(floor, tuple((name, Variant(name), make) for name, make in ways), (residual, normed), lambda: residual.copy_to_device(first))
 
 
+def mix_room(card) -> Room:
+    n, hidden, width = N_ROWS, C.hidden, C.residual_width
+    normed, gate, mixed = random_floats(card, 14, n * width), random_floats(card, 15, n * width), card.zeros("mixed", n * hidden, np.float32)
+    coded = make_coded(card, "codes", n, hidden)
+
+    def ahead():
+        arguments, shape = (normed, gate, mixed, *arrays_of(coded)), Shape((-(-hidden // ROW_THREADS), n), ROW_THREADS)
+        return [(Launch(card, rows_mix_kernel(hidden, C.n_streams, card.target), shape, arguments),)] * SETS
+
+    ways = ("in force", IN_FORCE, lambda: [(launch_mix(card, C, normed, gate, n, mixed, coded),)] * SETS), ("values ahead", IN_FORCE, ahead)
+    return Room((8 * n * width + 6 * n * hidden) / COPY_BYTES_PER_US, ways, (mixed, coded.scales))
+
+
 def message_room(card) -> Room:
     from strata.cuda.mailbox import mapped
 
@@ -149,7 +194,7 @@ def message_room(card) -> Room:
 
 def rooms() -> dict[str, Callable[..., Room]]:
     made = {name: lambda card, of=of: float_room(card, *of) for name, of in FLOATS.items()}
-    return made | {"combine": combine_room, "message": message_room}
+    return made | {"combine": combine_room, "mix": mix_room, "message": message_room}
 
 
 def measured(card, name: str) -> Iterator[tuple[str, bool]]:

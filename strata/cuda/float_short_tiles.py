@@ -12,15 +12,17 @@ Shapes as in float_rows.py.  Does not know: what the product is for.
 """
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.addresses import global_address, shared_address
+from strata.cuda.addresses import copier, global_address, shared_address
+from strata.cuda.float_tile_meeting import meeting
 from strata.cuda.float_tile_parts import (
     MEETING_BYTES, N_SUMS, OUTPUTS, ROWS, SIDE, STEP, THREADS, WEIGHT_BYTES, WIDEN_FOUR, X_BYTES, copied_row, copy_places,
-    half_step, meet, read_places, residue_of, row_copier, store_tile, store_widened, whole_step, widened_output, widened_place,
+    half_step, residue_of, row_copier, store_widened, whole_step, widened_output,
 )
 from strata.cuda.seam import Target, add, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.numerics.orders import WIDE
@@ -28,6 +30,10 @@ from strata.numerics.orders import WIDE
 LEAST_COLUMNS, MOST_COLUMNS = WIDE, 2 * WIDE
 BLOCKS = 640
 """Blocks wanted of a launch: a little less than five for each multiprocessor of a large card, one at a time on each."""
+WHOLE_COPIES = False
+"""Whether rows of whole steps are copied without a look at their end."""
+STORE_LATE = False
+"""Whether a tile's lanes meet a second time, and it is written, while the next one is computed: one barrier a tile, not two."""
 GROUP_STEPS = WIDE // STEP
 HALF = N_SUMS // 2
 
@@ -39,8 +45,23 @@ def splits_of(n_out: int, n_rows: int) -> int:
 
 
 def shared_bytes(n_in: int) -> int:
-    """Return the shared memory of a block: weights, two tiles of rows, the meeting of the warps."""
-    return -(-n_in // STEP) * (WEIGHT_BYTES + 2 * X_BYTES) + MEETING_BYTES
+    """Return the shared memory of a block: weights, two tiles of rows, the meeting of the warps (of two tiles where one is stored late)."""
+    return -(-n_in // STEP) * (WEIGHT_BYTES + 2 * X_BYTES) + (2 if STORE_LATE else 1) * MEETING_BYTES
+
+
+def _step_copier(n_in: int, target: Target):
+    """Build `copy(to, places, source, element, n_in)`, as row_copier does, for one step."""
+    if not WHOLE_COPIES or n_in % STEP:
+        return row_copier(1, X_BYTES, STEP, target)
+    copy_value = copier(4, 0, 0, target)
+
+    @jit
+    def copy(to, places, source, element, n_in):
+        low, high, own = places
+        copy_value(to + low, source + 4 * (element + own))
+        copy_value(to + high, source + 4 * (element + own + 16))
+
+    return copy
 
 
 def _lane(n_in: int, group: int, step):
@@ -102,11 +123,47 @@ def _lanes_of_thread(n_in: int):
     return lanes
 
 
+def _ends(tile: SimpleNamespace):
+    """Build what stores tiles: `before(...)` ahead of a tile's products, `finish(...)` behind them, `last(...)` behind the last tile's.
+
+    Arguments are those of store_tile, `first_row` of the tile that is computed or comes next, then whether it lies in the first slot,
+    the rows from a block's tile to the next, and the tile's sums.
+    """
+    meet, store_tile = tile.meet, tile.store_tile
+
+    @jit
+    def nothing(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart):
+        return
+
+    @jit
+    def finish(at, thread, first_row, first_output, n_rows, n_out, out, is_first, sums):
+        meet(at, thread, sums)
+        cuda.syncthreads()
+        store_tile(at, thread, first_row, first_output, n_rows, n_out, out)
+
+    @jit
+    def store_before(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart):
+        if first_row >= apart:
+            store_tile(at + (MEETING_BYTES if is_first else 0), thread, np.int32(first_row - apart), first_output, n_rows, n_out, out)
+
+    @jit
+    def meet_only(at, thread, first_row, first_output, n_rows, n_out, out, is_first, sums):
+        meet(at + (0 if is_first else MEETING_BYTES), thread, sums)
+
+    @jit
+    def store_last(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart):
+        cuda.syncthreads()
+        store_before(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart)
+
+    return (store_before, meet_only, store_last) if STORE_LATE else (nothing, finish, nothing)
+
+
 @cache
 def short_tiles(type_name: str, n_columns: int, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out) for n_in = n_columns; grid (n_out / OUTPUTS rounded up, splits_of(...))."""
     widen_four, value_bytes = WIDEN_FOUR[type_name]
-    copy_rows = row_copier(1, X_BYTES, STEP, target)
+    copy_rows, tile = _step_copier(n_columns, target), meeting()
+    widened_place, read_places, (before, finish, last) = tile.widened_place, tile.read_places, _ends(tile)
     done, lanes_of_thread = copies(target, 0), _lanes_of_thread(n_columns)
     commit, wait_all, n_steps = done.commit, done.wait, -(-n_columns // STEP)
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
@@ -150,11 +207,11 @@ def short_tiles(type_name: str, n_columns: int, target: Target):
             if coming < n_rows:
                 fetch_rows(other, to_rows, x_from, min(np.int32(coming + own_row), last_row), n_in)
             commit()
+            before(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, apart)
             lanes_of_thread(slot, shared + 0, residue, places, x_values, w_values, a, b, c)
-            meet(meeting, thread, a)
-            cuda.syncthreads()
-            store_tile(meeting, thread, first_row, first_output, n_rows, n_out, out)
+            finish(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, a)
             slot, other, first_row = other, slot, coming
+        last(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, apart)
         go_on()
 
     return run

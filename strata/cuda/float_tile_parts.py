@@ -1,9 +1,8 @@
-"""The inner parts of float products in tiles of 16 rows x 32 outputs: staging, one step, parking, the meeting of the lanes.
+"""The inner parts of float products in tiles of 16 rows x 32 outputs: staging, one step, parking.
 
 Lane = t + 32 j.  A thread has one residue t (t = warp + 8 r, r = thread mod 4) of 8 rows x 8 outputs; the lane groups j
-follow one another in the order 0 4 2 6 1 5 3 7, so that the tree's levels 128, 64 and 32 are additions inside the thread.  The levels 16
-and 8 join the four residues of a warp (each step hands half of a thread's sums over), the levels 4, 2, 1 the eight warps, in
-shared memory.
+follow one another in the order 0 4 2 6 1 5 3 7, so that the tree's levels 128, 64 and 32 are additions inside the thread; the lower
+levels and the places of weights in shared memory are those of float_tile_meeting.py.
 
 A step is 32 neighbouring elements of a row, one a residue: floats [element][row] and [element][output], in pieces of four that
 are swapped so that neither copies (8 elements x 4 rows at once) nor reads (4 residues x 2 or 4 pieces) meet a bank twice.
@@ -13,8 +12,7 @@ Shapes as in float_rows.py.  Does not know: how many steps there are.
 import numpy as np
 
 from strata.cuda.addresses import copier, shared_four_floats, shared_word, store_shared_float
-from strata.cuda.on_cuda import tree8
-from strata.cuda.seam import Target, add, brain, exchange_float, fma, from_bits, half, jit, load_four_floats, load_two_words
+from strata.cuda.seam import Target, add, brain, fma, from_bits, half, jit, load_four_floats, load_two_words
 
 ZERO = np.float32(0.0)
 ROWS, OUTPUTS, SIDE = 16, 32, 8
@@ -58,12 +56,6 @@ def x_place(element, piece):
     """Byte of four rows' values of an element (0..31) in a step's activations."""
     slot = element ^ ((element >> 3) & 1)
     return np.int32(64 * slot + 16 * (piece ^ (((element >> 1) ^ (element >> 3)) & 3)))
-
-
-@jit
-def weight_place(element, piece):
-    """Byte of four outputs' values of an element in a step's weights."""
-    return np.int32(128 * element + 16 * (piece ^ ((element >> 2) & 7)))
 
 
 def row_copier(n_steps: int, step_bytes: int, elements: int, target: Target):
@@ -118,12 +110,6 @@ def widened_output(thread):
 
 
 @jit
-def widened_place(thread):
-    """Where the first of them goes in a step's weights; the others follow 128 bytes apart."""
-    return np.int32(weight_place(4 * (thread & 7), thread >> 5) + 4 * ((thread >> 3) & 3))
-
-
-@jit
 def store_widened(to, w0, w1, w2, w3):
     store_shared_float(to, w0)
     store_shared_float(to + 128, w1)
@@ -134,13 +120,6 @@ def store_widened(to, w0, w1, w2, w3):
 @jit
 def residue_of(thread):
     return np.int32((thread >> 5) + 8 * (thread & 3))
-
-
-@jit
-def read_places(thread):
-    """Where a thread's rows (two pieces of four) and outputs (two pieces) of its residue lie in a step."""
-    t, ty, tx = residue_of(thread), (thread >> 2) & 1, (thread >> 3) & 3
-    return x_place(t, ty), x_place(t, ty + 2), weight_place(t, tx), weight_place(t, tx + 4)
 
 
 def whole_step(fresh: bool):
@@ -201,44 +180,3 @@ def shared_float(at):
 def add_parked(at, sums):
     for v in range(N_SUMS):
         sums[v] = add(shared_float(at + 4 * THREADS * v), sums[v])
-
-
-@jit
-def meet(at, thread, sums):
-    """The levels 16 and 8 inside a warp; then every warp's part goes to shared memory at `at`."""
-    upper = (thread & 2) != 0
-    for v in range(32):
-        given, kept = sums[v] if upper else sums[v + 32], sums[v + 32] if upper else sums[v]
-        sums[v] = add(kept, exchange_float(given, np.int32(2)))
-    upper = (thread & 1) != 0
-    for v in range(16):
-        given, kept = sums[v] if upper else sums[v + 16], sums[v + 16] if upper else sums[v]
-        sums[v] = add(kept, exchange_float(given, np.int32(1)))
-    to = at + 4 * (512 * (thread >> 5) + (thread & 31))
-    for v in range(16):
-        store_shared_float(to + 128 * v, sums[v])
-
-
-@jit
-def _total(place):
-    """The levels 4, 2 and 1: one sum of the eight warps."""
-    return tree8(
-        shared_float(place), shared_float(place + 2048), shared_float(place + 4096), shared_float(place + 6144),
-        shared_float(place + 8192), shared_float(place + 10240), shared_float(place + 12288), shared_float(place + 14336),
-    )
-
-
-@jit
-def store_tile(at, thread, first_row, first_output, n_rows, n_out, out):
-    """Sum the warps and write the tile: a thread has two neighbouring outputs of one row."""
-    ty, tx, o, r = (thread >> 2) & 1, (thread >> 3) & 3, 2 * (thread & 3), thread >> 5
-    row = np.int32(first_row + 4 * (ty + 2 * (r >> 2)) + (r & 3))
-    n = np.int32(first_output + 4 * (tx + 4 * (o >> 2)) + (o & 3))
-    place = at + 4 * (32 * r + (thread & 31))
-    first, second = _total(place), _total(place + 1024)
-    if row < n_rows:
-        to = np.int64(row) * n_out + n
-        if n < n_out:
-            out[to] = first
-        if n + 1 < n_out:
-            out[to + 1] = second

@@ -5,6 +5,7 @@ A row's bits do not depend on the choice: all kernels compute the order of the c
 Does not know: layers, routers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,10 @@ from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
 from strata.cuda.prefetching import places_of
 from strata.cuda.readers import reader_of
 from strata.cuda.shapes import shared_room
+from strata.cuda.tile_choice import WINDOW, chunk_tile, expert_heights, experts_tile
 from strata.cuda.tile_grids import shape_of, turns_of
 from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-from strata.cuda.tiles import LEAST_EXPERT_ROWS, WINDOW, Tile, chunk_tile, experts_tile
+from strata.cuda.tiles import Tile
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
@@ -64,31 +66,38 @@ class Coded:
 
 
 @dataclass(frozen=True, slots=True)
+class TilePlan:
+    """Where tiles of up to `height` entries of one listed expert begin, in device memory (int32): n_tiles [1], listed, first [most]."""
+
+    height: int
+    n_tiles: Any
+    listed: Any
+    first: Any
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lists:
     """Entries grouped by expert, in device memory (int32), with the most that the arrays can hold.
 
-    n_listed [1], experts [most_experts], starts [most_experts + 1], entry_rows [most_entries]; for tiles n_tiles [1],
-    tile_listed, tile_first [most_tiles].
+    n_listed [1], experts [most_experts], starts [most_experts + 1], entry_rows [most_entries]; a plan for each height of tiles.
     """
 
     n_listed: Any
     experts: Any
     starts: Any
     entry_rows: Any
-    n_tiles: Any
-    tile_listed: Any
-    tile_first: Any
+    plans: tuple[TilePlan, ...]
     most_experts: int
     most_entries: int
 
-    @property
-    def most_tiles(self) -> int:
-        return most_tiles(self.most_experts, self.most_entries)
-
-
-def most_tiles(most_experts: int, most_entries: int) -> int:
-    """Return how many tiles of LEAST_EXPERT_ROWS rows the entries of at most most_experts experts can need."""
-    return min(most_experts, most_entries) + most_entries // LEAST_EXPERT_ROWS
+    def plan_of(self, tile: Tile) -> TilePlan:
+        """Return the plan of a tiling's height."""
+        for found in self.plans:
+            if found.height == tile.n_rows:
+                return found
+        heights = ", ".join(str(found.height) for found in self.plans)
+        raise DeviceError(f"experts in tiles of {tile.n_rows} rows", f"the lists were made for {heights}", "make lists for that height")
 
 
 def make_coded(device: CudaDevice, purpose: str, n_rows: int, n: int) -> Coded:
@@ -99,16 +108,16 @@ def make_coded(device: CudaDevice, purpose: str, n_rows: int, n: int) -> Coded:
     )
 
 
-def make_lists(device: CudaDevice, purpose: str, most_experts: int, most_entries: int) -> Lists:
-    """Allocate lists; n_listed and n_tiles start at 0."""
+def make_lists(device: CudaDevice, purpose: str, most_experts: int, most_entries: int, heights: Sequence[int] = ()) -> Lists:
+    """Allocate lists, with plans for tiles of `heights` rows (none named: those of the card); n_listed and n_tiles start at 0."""
     def words(n):
         return device.zeros(purpose, n, np.int32)
 
-    n_tiles = most_tiles(most_experts, most_entries)
-    return Lists(
-        words(1), words(most_experts), words(most_experts + 1), words(most_entries), words(1), words(n_tiles), words(n_tiles),
-        most_experts, most_entries,
-    )
+    plans = []
+    for height in heights or expert_heights(device.card.capability):
+        most = min(most_experts, most_entries) + most_entries // height
+        plans.append(TilePlan(height, words(1), words(most), words(most), most))
+    return Lists(words(1), words(most_experts), words(most_experts + 1), words(most_entries), tuple(plans), most_experts, most_entries)
 
 
 def _int32s(*values: int) -> tuple:
@@ -149,7 +158,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *activations(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
-        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.target, room), programmatic)
+        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.card.capability), programmatic)
     return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
 
 
@@ -178,24 +187,31 @@ def listed(device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, pro
     return Launch(device, kernel, shape, (*arguments, *activations(weights, x), out), programmatic)
 
 
-def plan(device: CudaDevice, lists: Lists, programmatic: bool = False, tile: Tile | None = None) -> Launch:
-    """Cut the listed experts' entries into tiles for `listed_tiled` with the same tiling, of LEAST_EXPERT_ROWS rows or more."""
-    tile = tile or experts_tile(device.target, shared_room(device.card.capability))
-    arguments = (np.int32(tile.n_rows), lists.n_listed, lists.starts, lists.n_tiles, lists.tile_listed, lists.tile_first)
-    return Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic)
+def _experts_tile(device: CudaDevice, weights: Packed) -> Tile:
+    return experts_tile(device.card.capability, weights.type_id)
+
+
+def plan(device: CudaDevice, lists: Lists, matrices: Sequence[Packed], programmatic: bool = False, tile: Tile | None = None) -> tuple[Launch, ...]:
+    """Cut the listed experts' entries into tiles for `listed_tiled` of the matrices, with the same tiling: a launch for each height."""
+    tiles = {chosen.n_rows: chosen for chosen in (tile or _experts_tile(device, matrix) for matrix in matrices)}
+    launches = []
+    for own in (lists.plan_of(chosen) for chosen in tiles.values()):
+        arguments = (np.int32(own.height), lists.n_listed, lists.starts, own.n_tiles, own.listed, own.first)
+        launches.append(Launch(device, plan_tiles(device.target), Shape((1, 1), TILE_PLAN_THREADS), arguments, programmatic))
+    return tuple(launches)
 
 
 def listed_tiled(
     device: CudaDevice, weights: Packed, x: Coded, lists: Lists, out, programmatic: bool = False, tile: Tile | None = None
 ) -> Launch:
-    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for the same tiling."""
-    tile = tile or experts_tile(device.target, shared_room(device.card.capability))
-    n_row_tiles = -(-lists.most_entries // tile.n_rows)
+    """As `listed`, on tensor cores, for prompt chunks; `plan` must have run on the lists, for this matrix and the same tiling."""
+    tile = tile or _experts_tile(device, weights)
+    own, n_row_tiles = lists.plan_of(tile), -(-lists.most_entries // tile.n_rows)
     turns = turns_of(weights.type_id, tile, weights.n_groups, weights.n_out, n_row_tiles, device.card.multiprocessors)
-    shape = shape_of(weights.type_id, tile, weights.n_out, turns, lists.most_tiles)
+    shape = shape_of(weights.type_id, tile, weights.n_out, turns, own.most)
     arguments = (
-        weights.raw, np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns), lists.n_tiles,
-        lists.tile_listed, lists.tile_first, lists.experts, lists.starts, lists.entry_rows,
+        weights.raw, np.int64(weights.expert_bytes), *_int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns), own.n_tiles,
+        own.listed, own.first, lists.experts, lists.starts, lists.entry_rows,
     )
     kernel = expert_tiles(weights.type_id, tile, device.target)
     return Launch(device, kernel, shape, (*arguments, *activations(weights, x), out), programmatic)

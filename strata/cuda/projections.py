@@ -17,8 +17,9 @@ from strata.cuda.launch import Launch, Shape
 from strata.cuda.placed import FloatMatrix
 from strata.cuda.products import Coded, Other, Packed
 from strata.cuda.shapes import shared_room
+from strata.cuda.tile_choice import WINDOW
 from strata.cuda.tile_kernels import joined_tiles
-from strata.cuda.tiles import WINDOW, layout_of
+from strata.cuda.tiles import layout_of
 from strata.errors import DeviceError
 
 MOST_BESIDE = 1024

@@ -53,7 +53,7 @@ class MoeRecorder:
             w, lists, entry_of = self.tier.dispatch(w, ids, lists, entry_of, values)
         self.entry_of = entry_of
         if self.n > PLACES:
-            self.add(products.plan(self.device, lists))
+            self.add(products.plan(self.device, lists, (w.gate, w.up, w.down)))
         hidden = self._hidden(w, coded, lists)
         outputs = self._outputs(w, hidden, lists)
         if self.tier is not None:

@@ -4,12 +4,11 @@ A block computes a tile of output rows x activation rows.  Group g of 32 weights
 block's sets computes one or two lanes alone: one tensor-core product per group gives the exact integers, and each output's
 chain of fused multiply-adds runs in that warp's registers in ascending g.  At the end the lanes meet in the eight-lane tree.
 So a row's bits are those of the dp4a kernel and of the host, whatever the tile, its neighbours or its size.
-Does not know: how a stage is copied or computed (tile_parts.py).
+Does not know: how a stage is copied or computed (tile_parts.py), which tiling a product takes (tile_choice.py).
 """
 
 from dataclasses import dataclass
 
-from strata.cuda.seam import Target
 from strata.cuda.staging import staging_of
 from strata.cuda.tile_words import tile_reader_of
 from strata.formats.table import FORMATS
@@ -77,36 +76,6 @@ class Tile:
     @property
     def n_threads(self) -> int:
         return 32 * self.warps_per_set * self.sets
-
-
-WINDOW = Tile(bands=1, columns=1, sets=1, units=0, stages=4, min_blocks=6)
-"""For windows of up to eight rows."""
-CHUNK = Tile(bands=4, columns=8, sets=1, units=2, stages=2, min_blocks=1, side_by_side=4, turns=4)
-"""For prompt chunks, where a block can have ROOM."""
-MIDDLE = Tile(bands=2, columns=8, sets=1, units=1, stages=3, min_blocks=1, side_by_side=4)
-"""For prompt chunks on later cards than 7.5 with less shared memory."""
-EXPERTS = Tile(bands=4, columns=8, sets=1, units=2, stages=2, min_blocks=1, side_by_side=1, turns=8)
-"""For listed experts of prompt chunks, which have some forty rows: columns without rows are left out one by one."""
-LEAST_EXPERT_ROWS = 48
-"""Rows of the smallest tiling of listed experts that lists have room for."""
-FEW_EXPERTS = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2, side_by_side=2)
-"""For the same on later cards than 7.5 with less shared memory."""
-SNUG = Tile(bands=2, columns=8, sets=1, units=1, stages=2, min_blocks=2)
-"""For both on cards before compute capability 8.0, with less shared memory."""
-
-
-def chunk_tile(target: Target, room: int) -> Tile:
-    """Return the tiling of a chunk's dense products on a card; room: the bytes of shared memory that a block can have."""
-    if room >= ROOM:
-        return CHUNK
-    return MIDDLE if target.async_copies else SNUG
-
-
-def experts_tile(target: Target, room: int) -> Tile:
-    """Return the tiling of a chunk's listed experts on a card; it has no fewer rows than LEAST_EXPERT_ROWS."""
-    if room >= ROOM:
-        return EXPERTS
-    return FEW_EXPERTS if target.async_copies else SNUG
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 Used on a card (tests/gpu) and in the simulator (tests/sim).  Does not know: which tilings there are.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from strata.formats.contract import WeightFormat
@@ -17,6 +19,19 @@ def set_turns(monkeypatch, turns: int) -> None:
 
     rule = tile_grids.turns_of
     monkeypatch.setattr(products, "turns_of", (lambda type_id, tile, *sizes: min(turns, tile.turns)) if turns else rule)
+
+
+def plan_taller(monkeypatch) -> None:
+    """Let entries be cut into tiles a column of rows higher than those that the products take."""
+    from strata.cuda import products
+
+    honest = products.plan
+
+    def taller(device, lists, matrices, tile):
+        own, high = lists.plan_of(tile), replace(tile, columns=tile.columns + 1)
+        return honest(device, replace(lists, plans=(replace(own, height=high.n_rows),)), matrices, tile=high)
+
+    monkeypatch.setattr(products, "plan", taller)
 
 
 def check_dense(card, control, monkeypatch, form: WeightFormat, n_out: int, n_in: int, row_counts, all_turns, tile=None) -> None:
@@ -48,7 +63,8 @@ def check_listed(card, control, monkeypatch, form: WeightFormat, n_out: int, n_i
     experts, entry_rows = generator.permutation(n_experts)[: len(counts)], generator.permutation(n_entries)
     starts = np.concatenate(([0], np.cumsum(counts)))
     wanted = product_on_host(control, form, raw, n_out, coded, experts, starts, entry_rows)
-    x, lists = coded_on_card(card, coded), make_lists(card, "lists", len(counts) + 3, n_entries + 3)
+    heights = (tile.n_rows,) if tile else ()
+    x, lists = coded_on_card(card, coded), make_lists(card, "lists", len(counts) + 3, n_entries + 3, heights)
     for array, values in ((lists.experts, experts), (lists.starts, starts), (lists.entry_rows, entry_rows), (lists.n_listed, [len(counts)])):
         whole = np.full(array.size, JUNK, np.int32)
         whole[: len(values)] = values
@@ -56,7 +72,8 @@ def check_listed(card, control, monkeypatch, form: WeightFormat, n_out: int, n_i
     for turns in all_turns:
         set_turns(monkeypatch, turns)
         out = GuardedOutput(card, n_entries * n_out)
-        plan(card, lists, tile=tile).go()
+        for launch in plan(card, lists, (weights,), tile=tile):
+            launch.go()
         listed_tiled(card, weights, x, lists, out.inside, tile=tile).go()
         card.synchronise()
         assert_same_bits(f"{form.name}, experts of {counts} rows, {turns} turns", out.read((n_entries, n_out)), wanted)

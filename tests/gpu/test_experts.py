@@ -96,9 +96,17 @@ def test_blocks_of_two_inputs_in_turn_keep_their_bits_when_kernels_overlap(forms
         checks_in_turn.check_blocks_in_turn(card, control, FEW_EXPERTS, forms_of(*forms), n_rows)
 
 
-def test_a_recorded_chunk_has_the_bits_of_the_host(card, control):
+@pytest.mark.parametrize(
+    "forms", [forms_of("Q4_K", "Q4_0", "Q4_K", "Q4_0"), forms_of("Q2_0", "Q2_0", "Q4_K", "Q4_0"), forms_of("Q4_K", "Q4_0", "Q2_0", "Q2_0", up="Q2_0")],
+    ids=["Q4_K", "Q2_0 beside Q4_K", "gate and up differ"],
+)
+def test_a_recorded_chunk_has_the_bits_of_the_host(forms, card, control):
+    """A launch cuts entries into tiles for each height that gate, up and down take on the card."""
+    from strata.cuda.tile_choice import experts_tile
+
+    heights = {experts_tile(card.card.capability, forms[part].type_id).n_rows for part in ("gate", "up", "down")}
     for n_rows in (9, 130):
-        checks_experts.check_block(card, control, FEW_EXPERTS, forms_of("Q4_K", "Q4_0", "Q4_K", "Q4_0"), n_rows, 14)
+        checks_experts.check_block(card, control, FEW_EXPERTS, forms, n_rows, 13 + len(heights))
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ import pytest
 
 from strata.formats.table import FORMATS, by_name
 from tests.gpu import checks_tiles
-from tests.gpu.checks_tiles import check_dense, check_listed
+from tests.gpu.checks_tiles import check_dense, check_listed, plan_taller
 
 ALL = pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
 ROWS = (9, 10, 23, 24, 25, 40, 47, 48, 49, 63, 64, 65, 95, 96, 97, 130)
 COUNTS = (1, 0, 48, 7, 49, 40, 0, 2, 97, 33)
+LOW_FORMATS = ("Q2_0", "Q4_0", "Q5_0", "Q8_0", "IQ4_NL")
+AROUND_LOW_TILES = (46, 47, 48, 0, 49, 50, 95, 96, 97, 143, 144, 145)
 AROUND_COLUMNS = (8, 9, 16, 0, 17, 24, 25, 56, 57, 63, 64, 65, 72, 73, 128, 129)
 """Rows of experts around the ends of columns of eight, where a tile leaves out those without rows."""
 
@@ -46,6 +48,30 @@ def test_listed_experts_of_any_number_of_rows(form, card, control, monkeypatch):
 def test_listed_experts_around_the_ends_of_columns(name, card, control, monkeypatch):
     form = by_name(name)
     check_listed(card, control, monkeypatch, form, 64 * 2 + 5, columns(form), AROUND_COLUMNS, (1, 2))
+
+
+@pytest.mark.parametrize("tile", ["LOW_EXPERTS", "EXPERTS"])
+@pytest.mark.parametrize("name", LOW_FORMATS)
+def test_formats_of_low_tiles_have_the_bits_of_the_host_in_both_tilings(name, tile, card, control, monkeypatch):
+    from strata.cuda import tile_choice
+
+    form = by_name(name)
+    check_listed(card, control, monkeypatch, form, 64 * 3 + 9, columns(form), AROUND_LOW_TILES, (1, 2, 4), getattr(tile_choice, tile))
+
+
+@pytest.mark.parametrize("tile", ["LOW_EXPERTS", "EXPERTS"])
+def test_tiles_cut_for_another_height_are_noticed(tile, card, control, monkeypatch):
+    from strata.cuda import tile_choice
+
+    tile = getattr(tile_choice, tile)
+
+    def check():
+        check_listed(card, control, monkeypatch, by_name("Q2_0"), 70, 320, (3, 20, tile.n_rows + 5), (1,), tile)
+
+    check()
+    plan_taller(monkeypatch)
+    with pytest.raises(AssertionError, match="differ"):
+        check()
 
 
 @pytest.mark.parametrize("name", ["Q2_0", "Q4_0", "Q8_0"])

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from strata.formats.table import FORMATS, by_name
 
-LESS_ROOM = 64 << 10
-"""Bytes of shared memory that every card has."""
+LARGE, LATER, LESS = (9, 0), (10, 0), (12, 0)
+"""Compute capabilities whose tilings differ, among targets with dependent launches."""
 THOROUGH = ("Q4_K", "Q3_K", "Q2_0")
 """Formats that stand for the kinds of unpacking: an offset and aligned words; split scales; turned words with a bias."""
 
@@ -58,8 +58,8 @@ ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
 def quantised_products() -> Iterator[Entry]:
     from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
+    from strata.cuda.tile_choice import WINDOW, chunk_tile, experts_tile
     from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-    from strata.cuda.tiles import ROOM, WINDOW, chunk_tile, experts_tile
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
@@ -74,15 +74,22 @@ def quantised_products() -> Iterator[Entry]:
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
         yield Entry(f"dense_tiles {form.name} window", lambda t, i=type_id: dense_tiles(i, WINDOW, t), _signature(DENSE_TILES), 80, chosen)
-        for name, room in (("", ROOM), (" with less room", LESS_ROOM)):
+        for name, card in (("", LARGE), (" with less room", LESS)):
             yield Entry(
-                f"dense_tiles {form.name} chunk{name}", lambda t, i=type_id, r=room: dense_tiles(i, chunk_tile(t, r if t.dependent_launch else LESS_ROOM), t),
+                f"dense_tiles {form.name} chunk{name}", lambda t, i=type_id, c=card: dense_tiles(i, chunk_tile(_card(t, c)), t),
                 _signature(DENSE_TILES), 255, chosen,
             )
-            yield Entry(
-                f"expert_tiles {form.name}{name}", lambda t, i=type_id, r=room: expert_tiles(i, experts_tile(t, r if t.dependent_launch else LESS_ROOM), t),
-                _signature(EXPERT_TILES), 255 if room == ROOM else 128, chosen,
-            )
+        for name, card in (("", LARGE), (" of later cards", LATER), (" with less room", LESS)):
+            if card != LATER or experts_tile(LATER, type_id) != experts_tile(LARGE, type_id):
+                yield Entry(
+                    f"expert_tiles {form.name}{name}", lambda t, i=type_id, c=card: expert_tiles(i, experts_tile(_card(t, c), i), t),
+                    _signature(EXPERT_TILES), 128 if card == LESS else 255, chosen,
+                )
+
+
+def _card(target, card: tuple[int, int]) -> tuple[int, int]:
+    """Return the compute capability whose tilings are compiled for a target: `card`, or the one that lacks as much as the target."""
+    return card if target.dependent_launch else (8, 6) if target.async_copies else (7, 5)
 
 
 def expert_products() -> Iterator[Entry]:
@@ -120,8 +127,8 @@ def expert_products() -> Iterator[Entry]:
 
 def joined_products() -> Iterator[Entry]:
     from strata.cuda.joined_rows import float_cut, joined_rows
+    from strata.cuda.tile_choice import WINDOW
     from strata.cuda.tile_kernels import joined_tiles
-    from strata.cuda.tiles import WINDOW
 
     for type_id, form in FORMATS.items():
         for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128), (5, 128), (8, 128)):

@@ -1,7 +1,7 @@
 """Measures tilings of prompt chunks' quantised products against each other:  python -m tests.gpu.measure.tiles [--once] [FORMAT ...]
 
 At the real model's geometry: dense products of 2,048 rows, and listed experts with 40 (all 512 listed) and 85 rows each (240 listed);
-of the formats named, or all.  Every tiling must give the bits of the dp4a kernels; the exit status is 1 where one does not.  `--once`
+of the formats named, or all.  The first tiling of a case is what a card of compute capability 9.0 takes.  Every tiling must give the bits of the dp4a kernels; the exit status is 1 where one does not.  `--once`
 launches each case once, without timing, to be run under a profiler; `--build FOLDER` compiles the kernels ahead, without a card, into
 a folder for STRATA_CUDA_KERNELS (compute capability 9.0).  Tilings are told as bands, columns, sets, units, stages, min_blocks,
 side_by_side, turns.
@@ -14,17 +14,21 @@ from glob import glob
 import numpy as np
 
 from strata.cuda.products import Packed, code, dense_tiled, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tiles import CHUNK, EXPERTS, Tile, layout_of
+from strata.cuda.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS
+from strata.cuda.tiles import Tile, layout_of
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 
-SHORTER, PAIRS = Tile(4, 6, 1, 2, 2, 1, 6, 8), Tile(4, 8, 1, 2, 2, 1, 2, 8)
-"""Six columns side by side, and eight in pairs: against eight in fours (dense) and one by one (experts)."""
+PAIRS = Tile(4, 8, 1, 2, 2, 1, 2, 8)
+"""Eight columns in pairs: against eight in fours (dense) and one by one (experts), and six side by side."""
 N_ROWS, N_USED = 2048, 10
-DENSE = (("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK, PAIRS, SHORTER)),)
+DENSE = (
+    ("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK, PAIRS, LOW_EXPERTS)), ("Q4_0", ((2560, 640),), (CHUNK, LOW_EXPERTS)),
+    ("Q2_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW_EXPERTS)), ("Q8_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW_EXPERTS)),
+)
 LISTED = (
-    ("Q4_K", ((640, 2560),), (EXPERTS, PAIRS, SHORTER)), ("Q4_0", ((2560, 640),), (EXPERTS, PAIRS, SHORTER)),
-    ("Q2_0", ((640, 2560), (2560, 640)), (EXPERTS, SHORTER)),
+    ("Q4_K", ((640, 2560),), (EXPERTS, PAIRS, LOW_EXPERTS)), ("Q4_0", ((2560, 640),), (LOW_EXPERTS, EXPERTS, PAIRS)),
+    *((name, ((640, 2560), (2560, 640)), (LOW_EXPERTS, EXPERTS)) for name in ("Q2_0", "Q5_0", "Q8_0", "IQ4_NL")),
 )
 N_LISTED = (512, 240)
 
@@ -60,7 +64,7 @@ class Comparison:
         chosen = np.sort(self.rng.integers(0, n_experts, n_entries))
         experts, counts = np.unique(chosen, return_counts=True)
         rows = np.arange(n_entries) if n_rows == n_entries else self.rng.integers(0, n_rows, n_entries)
-        made = make_lists(self.device, "lists", len(experts), n_entries)
+        made = make_lists(self.device, "lists", len(experts), n_entries, (LOW_EXPERTS.n_rows, EXPERTS.n_rows))
         starts = np.concatenate(([0], np.cumsum(counts)))
         for array, values in ((made.experts, experts), (made.starts, starts), (made.entry_rows, rows), (made.n_listed, [len(experts)])):
             array.copy_to_device(np.asarray(values, np.int32))
@@ -104,7 +108,8 @@ class Comparison:
         self.device.synchronise()
         wanted = out.copy_to_host()
         for tile in tiles:
-            plan(self.device, lists, tile=tile).go()
+            for cut in plan(self.device, lists, (weights,), tile=tile):
+                cut.go()
             launch = listed_tiled(self.device, weights, x, lists, out, tile=tile)
             label = f"experts {name} {n_out}x{n_in}, {n_entries / n_listed:.0f} rows each"
             self.note(label, tile, launch, out, wanted, 2.0 * n_entries * n_out * n_in)

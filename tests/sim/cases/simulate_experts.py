@@ -69,9 +69,9 @@ SMALL_TOY = replace(TOY, n_experts=5, n_used=2, shared_ff=32)
         (forms_of("Q8_0", "Q4_0", "Q8_0", "Q4_0"), 2, {}, 3),
         (forms_of("Q4_0", "Q8_0", "Q5_0", "Q5_1"), 1, {}, 3),
         (forms_of("Q4_0", "Q8_0", "Q4_0", "Q8_0", up="Q5_0", shared_router="F32"), 1, {"shared_ff": 64}, 9),
-        (forms_of("Q4_0", "Q4_0", "Q4_0", "Q4_0"), 9, {}, 14),
+        (forms_of("Q5_1", "Q4_0", "Q4_0", "Q5_1"), 9, {}, 15),
     ],
-    ids=["alike", "other formats", "other widths", "a chunk"],
+    ids=["alike", "other formats", "other widths", "a chunk in tiles of two heights"],
 )
 def test_a_block(forms, n_rows, changes, n_launches, card, control):
     checks_experts.check_block(card, control, replace(SMALL_TOY, **changes), forms, n_rows, n_launches)

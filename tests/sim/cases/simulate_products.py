@@ -5,11 +5,12 @@ import pytest
 from numba import cuda
 
 from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tiles import WINDOW, Tile
+from strata.cuda.tile_choice import EXPERTS, LOW_EXPERTS, WINDOW, experts_tile
+from strata.cuda.tiles import Tile
 from strata.formats.table import by_name
 from tests.gpu import checks_tiles
 from tests.gpu.checks_projections import check_projections
-from tests.gpu.checks_tiles import check_dense, check_listed
+from tests.gpu.checks_tiles import check_dense, check_listed, plan_taller
 from tests.gpu.support import (
     GuardedOutput, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, packed_weights, padded_bytes, product_on_host,
     random_float_weights, random_rows, turned,
@@ -134,6 +135,22 @@ def test_columns_without_rows_are_left_out(name, n_in, card, control, monkeypatc
     check_listed(card, control, monkeypatch, by_name(name), 18, n_in, (8, 0, 9, 17), (1,), tile)
 
 
+@pytest.mark.parametrize(("name", "tile"), [("Q2_0", LOW_EXPERTS), ("Q5_1", EXPERTS)])
+def test_tiles_that_a_card_takes(name, tile, card, control, monkeypatch):
+    """An expert of a full tile and one row, one without rows, two output tiles in turn; the choice is the card's own."""
+    form = by_name(name)
+    assert experts_tile(card.card.capability, form.type_id) == tile
+    check_listed(card, control, monkeypatch, form, 66, 64, (tile.n_rows + 1, 0, 3), (2,))
+
+
+def test_a_plan_of_another_height_is_noticed(card, control, monkeypatch):
+    tile = Tile(bands=1, columns=2, sets=1, units=1, stages=2, min_blocks=1, side_by_side=2)
+    check_listed(card, control, monkeypatch, by_name("Q2_0"), 18, 64, (3, 20), (0,), tile)
+    plan_taller(monkeypatch)
+    with pytest.raises(AssertionError, match="differ"):
+        check_listed(card, control, monkeypatch, by_name("Q2_0"), 18, 64, (3, 20), (0,), tile)
+
+
 def test_listed_experts(card, control):
     form, n_out, n_in = by_name("Q5_K"), 17, 256
     raw = packed_weights(form, 5, n_out, n_in, n_experts=3)
@@ -149,7 +166,8 @@ def test_listed_experts(card, control):
     listed(card, weights, x, lists, out.inside).go()
     assert_same_bits("rows", out.read((4, n_out)), wanted)
     out = GuardedOutput(card, 4 * n_out)
-    plan(card, lists).go()
+    for launch in plan(card, lists, (weights,)):
+        launch.go()
     listed_tiled(card, weights, x, lists, out.inside).go()
     assert_same_bits("tiles", out.read((4, n_out)), wanted)
 

@@ -19,61 +19,30 @@ LAYERS, POSITION, CONTEXT, SEED, N_TIMES = 12, 3000, 4096, 1, 31
 DENSE, EXPERTS, HEAD = "Q4_K", "Q4_K", "Q6_K"
 ROWS = (1, 8)
 
-PRODUCTS, PARTS, NARROW, DENSE_ROWS, JOINED, LONG, ATTENTION, PREFETCHING = (
-    f"strata.cuda.{name}" for name in (
-        "expert_products", "expert_parts", "narrow_selection", "rows", "joined_rows", "float_long_rows", "window_attention", "prefetching",
-    )
+PRODUCTS, PARTS, NARROW, DENSE_ROWS, JOINED, FLOAT_ROWS = (
+    f"strata.cuda.{name}" for name in ("expert_products", "expert_parts", "narrow_selection", "rows", "joined_rows", "float_rows")
 )
-GATE_UP, DOWN = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel")
-OLD_GATE_UP = {(PARTS, "GATE_UP_STAGES"): 4, (PARTS, "GATE_UP_ROOM"): 80 << 10}
+GATE_UP, DOWN, DENSE = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel"), ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows"))
 
 
 def one_row_blocks(n: int) -> Variant:
     """Registers of one-row products are left for n blocks a multiprocessor."""
-    return Variant(f"one-row products for {n} blocks", {(DENSE_ROWS, "ONE_ROW_BLOCKS"): n}, ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows")))
+    from strata.cuda.rows import MIN_BLOCKS
+
+    return Variant(f"one-row products for {n} blocks", {(DENSE_ROWS, "MIN_BLOCKS"): MIN_BLOCKS | {1: n}, (JOINED, "MIN_BLOCKS"): MIN_BLOCKS | {1: n}}, DENSE)
 
 
-def heads(many_rows: int, name: str) -> Variant:
-    """Windows of many_rows rows and more have twelve heads a block of attention, others six."""
-    return Variant(name, {(ATTENTION, "MANY_ROWS"): many_rows}, ((ATTENTION, "staged_kernel"),))
-
-
-def selection(threads: int, keys: int) -> Variant:
-    return Variant(f"selection {threads} threads x {keys}", {(NARROW, "CUTS"): ((threads, keys),)})
-
-
-def one_row_gate_up(units: int, stages: int, kilobytes: int, name: str, more: dict | None = None) -> Variant:
-    """Another cut of gate and up in windows of one row."""
-    return Variant(f"gate_up {name}", {(PARTS, "ONE_ROW_GATE_UP"): (units, stages, kilobytes << 10)} | (more or {}), (GATE_UP,))
-
-
-NOT_ASKED, THREE_BLOCKS = {(PRODUCTS, "ASK_DOWN"): False}, {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}
 VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("in force"), ROWS),
-    (Variant("nothing prefetched", {(PREFETCHING, "PREFETCH"): False}), (1,)),
-    (Variant("down not prefetched", NOT_ASKED), (1,)),
-    (Variant("router's results late", {("strata.cuda.streams", "KNOWN_EARLY"): False}), (1,)),
-    (Variant("prefetch before the wait", {(LONG, "ASK_EARLY"): True}, ((LONG, "long_rows"),)), (1,)),
-    (one_row_gate_up(0, 4, 80, "for 3 blocks", THREE_BLOCKS), (1,)),
-    (one_row_gate_up(0, 3, 60, "3 stages, 3 blocks", THREE_BLOCKS), (1,)),
-    (one_row_gate_up(0, 3, 60, "3 stages, 3 blocks, down not prefetched", NOT_ASKED | THREE_BLOCKS), (1,)),
-    (one_row_gate_up(1, 11, 104, "all at once"), (1,)),
-    (Variant("gate_up 4 stages", OLD_GATE_UP, (GATE_UP,)), (8,)),
-    (Variant("down for 2 blocks", {(PRODUCTS, "MIN_BLOCKS"): 2}, (DOWN,)), (1,)),
-    (Variant("down 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
+    (one_row_blocks(6), (1,)),
+    (one_row_blocks(8), (1,)),
+    (Variant("long rows of 3 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 3}), (1,)),
+    (Variant("long rows of 4 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 4}), (1,)),
+    (Variant("gate_up and down for 3 blocks", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}, (GATE_UP, DOWN)), (1,)),
     (Variant("down 4 turns", {(PRODUCTS, "DOWN_TURNS"): 4}), (8,)),
-    (Variant("down not ahead", {(PRODUCTS, "DOWN_AHEAD"): False}), (1,)),
-    (Variant("deep stages half early", {(DENSE_ROWS, "DEEP_EARLY"): 6}, ((DENSE_ROWS, "dense_rows"),)), (1,)),
-    (Variant("3 of 4 stages early", {(DENSE_ROWS, "EARLY"): 3}, ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows"))), (1,)),
-    (one_row_blocks(7), (1,)),
-    (Variant("head 14 turns", {(DENSE_ROWS, "MOST_TURNS"): 14}), (1,)),
-    (Variant("head 4 turns", {(DENSE_ROWS, "MOST_TURNS"): 4}), (1,)),
-    (selection(1024, 1), ROWS),
-    (selection(256, 4), ROWS),
-    (heads(1, "attention 12 heads"), (1,)),
-    (heads(9, "attention 6 heads"), (8,)),
-    (Variant("long rows of 10 steps", {(LONG, "STEPS"): 10, (LONG, "BATCH"): 2560}, ((LONG, "long_rows"),)), (1,)),
-    (Variant("long rows off", {(LONG, "MOST_ROWS"): 0}), (1,)),
+    (Variant("down 8 turns", {(PRODUCTS, "DOWN_TURNS"): 8}), (8,)),
+    (Variant("selection 1024 threads x 1", {(NARROW, "CUTS"): ((1024, 1),)}), ROWS),
+    (Variant("selection 256 threads x 4", {(NARROW, "CUTS"): ((256, 4),)}), ROWS),
 )
 """Variants and the rows of the windows that they concern; the first is what is in force."""
 

@@ -123,15 +123,6 @@ def store_global_four_words(typing_context, at, a, b, c, d):
     return types.void(types.int64, *(types.int32,) * 4), emit
 
 
-@intrinsic
-def prefetch(typing_context, at, n_bytes):
-    def emit(context, builder, signature, arguments):
-        _assembly(builder, VOID, arguments, "cp.async.bulk.prefetch.L2.global [$0], $1;", "l,r,~{memory}", True)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int32), emit
-
-
 def copier(n_bytes: int, to_offset: int, from_offset: int, asynchronous: bool, once: bool):
     level = "cg" if once else "ca"
     text = f"cp.async.{level}.shared.global [$0+{to_offset}], [$1+{from_offset}], {n_bytes};"

@@ -11,7 +11,6 @@ object that checks its bounds and alignment.
     store_global_float(address, value)
     store_shared_float(address, float32); store_shared_four_floats(address, four float32)
     global_four_words(address) -> four int32, store_global_four_words(address, a, b, c, d)     multiples of 16; mapped host memory too
-    prefetch(address, n_bytes)     multiples of 16, to the second-level cache; compute capability 9.0
     copier(n_bytes, to_offset, from_offset, target, once) -> copy(shared address, global address)
 
 Does not know: what lies there.
@@ -32,7 +31,7 @@ shared_word, shared_two_words, shared_four_words = machine.shared_word, machine.
 shared_two_floats, shared_four_floats = machine.shared_two_floats, machine.shared_four_floats
 global_four_words, store_global_four_words = machine.global_four_words, machine.store_global_four_words
 shared_half_word, store_global_float, store_shared_float = machine.shared_half_word, machine.store_global_float, machine.store_shared_float
-store_shared_four_floats, prefetch = machine.store_shared_four_floats, machine.prefetch
+store_shared_four_floats = machine.store_shared_four_floats
 
 
 def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target, once: bool = False):

@@ -4,8 +4,6 @@ Both parts are made per weight format; a launch whose shared expert has another 
 Weights whose place is known before the kernel ahead has ended are fetched before: the shared expert's always; for down
 `ahead` the listed ones too, since the lists are older than the kernel ahead (gate_up, whose blocks let the next kernel start only
 when they have seen the end of the router's).  They are then read past the first-level cache, which may hold older ones.
-In a window of one row a block of gate and up, once its own weights are there, has the second-level cache fetch its part of the same
-expert's down (prefetching.py): blocks of down that find no room beside it then start on weights that are near.
 
 Does not know: arguments, launches.
 """
@@ -20,7 +18,6 @@ from strata.cuda.group_codes import group_coder
 from strata.cuda.listed_passes import listed_pass
 from strata.cuda.on_cuda import silu
 from strata.cuda.pairs import SIDE_ROWS, THREADS, PairCut, cut_of, pair_fetching, pair_products, slots_of_warp
-from strata.cuda.prefetching import asking
 from strata.cuda.seam import Target, copies, jit, launch_dependents, mul, wait_for_dependency
 from strata.cuda.staging import row_stager, staging_of
 from strata.formats.contract import WeightFormat
@@ -82,12 +79,12 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
     places, shared_entries, listed_entries, stage_row = common.places, common.shared_entries, common.listed_entries, common.stage_row
     begin, commit = common.begin, common.commit
     wait_rows, wait_all, one, several = common.wait_rows, common.wait_all, common.one, common.several
-    wait_before, go_on, ask, asks = wait_for_dependency(target), launch_dependents(target), asking(target), n_pass == 1
+    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 
     @jit
     def part(
         shared, hidden, left, right, left_from, right_from, expert_bytes, row_bytes, n_groups, is_shared, number, first_shared, n_rows, experts,
-        starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, stride, n_ahead,
+        starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
     ):
         thread = np.int32(cuda.threadIdx.x)
         lane, own = thread & 7, thread >> 3
@@ -103,7 +100,6 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
             if entry >= end:
                 return
             start += np.int64(expert) * expert_bytes
-            ahead += np.int64(expert) * stride
         n_here = np.int32(end - entry)
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
         for r in range(n_here):
@@ -130,8 +126,6 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
                 mine, mine, left_from, right_from, start, start, upcoming, start, np.int64(0), row_bytes, all_bytes, n_groups, np.int32(1), lane,
                 shared, marks, codes_pitch, marks_pitch, left, right,
             )
-        if asks:
-            ask(ahead, n_ahead, np.int32(cuda.blockIdx.x), np.int32(cuda.gridDim.x), thread, np.int32(THREADS))
         for r in range(n_pass):
             if lane == 0 and r < n_here:
                 hidden[r * SIDE_ROWS + own] = mul(silu(left[r]), right[r])

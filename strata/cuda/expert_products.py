@@ -20,7 +20,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda import expert_parts, prefetching, short_downs
+from strata.cuda import expert_parts, short_downs
 from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of
@@ -36,15 +36,13 @@ from strata.formats.table import FORMATS
 MIN_BLOCKS = 3
 """Blocks that a multiprocessor should hold: bounds the registers."""
 ONE_ROW_BLOCKS = 2
-"""The same for gate_up in windows of one row, whose stages leave room for no more (expert_parts.ONE_ROW_GATE_UP)."""
+"""The same in windows of one row: gate_up's stages leave room for no more (expert_parts.ONE_ROW_GATE_UP), and 220 blocks of down need no more."""
 DOWN_TURNS = 2
 """Turns of a block of down: with 2, the 11 experts of one row of width 2560 are 220 blocks."""
 SHORT_DOWNS, SHORT_TURNS, FEW_ENTRIES = True, 4, 48
 """Whether down of several rows takes short rows whole (short_downs.py); its turns, and entries up to which it has DOWN_TURNS as well."""
 DOWN_AHEAD = True
 """Whether down fetches listed weights before gate_up has ended, where it may."""
-ASK_DOWN = True
-"""Whether gate_up has the cache fetch down's weights, in a window of one row."""
 MOST_SHARED_BYTES = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 7): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}
 OTHER_SHARED_BYTES = 99 << 10
 """Shared memory that a block may ask for, by compute capability, and where it is not listed."""
@@ -121,9 +119,7 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     """Return the kernel of gate, up, activation and codes; grid (F / 32, passes of the shared expert + listed experts), THREADS threads.
 
     kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared,
-    experts, starts, n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
-    ahead, stride, n_ahead, shared_ahead, n_shared_ahead): down's bank, bytes from one of its experts to the next and of one, and the
-    shared expert's down and its bytes; addresses.
+    experts, starts, n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums).
     """
     is_mixed, n_hidden = type_id != shared_type_id, n_pass * SIDE_ROWS
     part, shared_part = (expert_parts.gate_up_part(which, n_pass, target) for which in (type_id, shared_type_id))
@@ -131,8 +127,7 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     @kernel(THREADS, ONE_ROW_BLOCKS if n_pass == 1 else MIN_BLOCKS)
     def run(
         gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, experts, starts,
-        n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums, ahead, stride,
-        n_ahead, shared_ahead, n_shared_ahead,
+        n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
     ):
         shared, hidden = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(n_hidden, np.float32)
         left, right = cuda.local.array(n_pass, np.float32), cuda.local.array(n_pass, np.float32)
@@ -141,18 +136,16 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
         number = y if is_shared else np.int32(y - n_shared)
         left_from = global_address(shared_gate) if is_shared else global_address(gate)
         right_from = global_address(shared_up) if is_shared else global_address(up)
-        next_from, n_next = shared_ahead if is_shared else ahead, n_shared_ahead if is_shared else n_ahead
         if is_mixed and is_shared:
             shared_part(
                 shared, hidden, left, right, left_from, right_from, expert_bytes, shared_row_bytes, n_groups, True, number, first_shared, n_rows,
                 experts, starts, n_listed, entry_rows, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums,
-                next_from, stride, n_next,
             )
         else:
             part(
                 shared, hidden, left, right, left_from, right_from, expert_bytes, row_bytes, n_groups, not is_mixed and is_shared, number,
                 first_shared, n_rows, experts, starts, n_listed, entry_rows, codes, scales, sums, hidden_codes, hidden_turned, hidden_scales,
-                hidden_sums, next_from, stride, n_next,
+                hidden_sums,
             )
 
     return run
@@ -190,7 +183,7 @@ def down_kernel(type_id: int, shared_type_id: int, n_pass: int, n_turns: int, ah
     is_mixed = type_id != shared_type_id
     part, shared_part = (_down_part(which, n_pass, n_turns, ahead, short_groups, target) for which in (type_id, shared_type_id))
 
-    @kernel(THREADS, MIN_BLOCKS)
+    @kernel(THREADS, ONE_ROW_BLOCKS if n_pass == 1 else MIN_BLOCKS)
     def run(
         down, shared_down, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts, starts,
         n_listed, codes, shared_codes, scales, sums, out,
@@ -226,21 +219,8 @@ def _activations(experts: Experts, x: Coded) -> tuple:
     return *(x.turned if reader_of(FORMATS[type_id]).turned else x.codes for type_id in experts.type_ids), x.scales, x.sums
 
 
-def _down_places(downs: tuple[Packed, Packed] | None) -> tuple:
-    """Return what gate_up's kernel is told of down; 0 bytes where nothing is to be fetched."""
-    if downs is None or not (ASK_DOWN and prefetching.PREFETCH):
-        return (np.int64(0),) * 5
-    (own_from, n_own), (common_from, n_common) = ((prefetching.address_of(m.raw), np.int64(m.n_out * m.row_bytes)) for m in downs)
-    return own_from, np.int64(downs[0].expert_bytes), n_own, common_from, n_common
-
-
-def launch_gate_up(
-    device: CudaDevice, experts: Experts, x: Coded, hidden: Coded, programmatic: bool = False, downs: tuple[Packed, Packed] | None = None
-) -> Launch:
-    """hidden [entries, F] = codes of silu(gate . x) * (up . x); the matrices are (gate, up).
-
-    `downs`: the listed experts' and the shared one's down, of the same lists, which a window of one row has the cache fetch.
-    """
+def launch_gate_up(device: CudaDevice, experts: Experts, x: Coded, hidden: Coded, programmatic: bool = False) -> Launch:
+    """hidden [entries, F] = codes of silu(gate . x) * (up . x); the matrices are (gate, up)."""
     (gate, up), (shared_gate, shared_up) = experts.sides
     _require_passes(experts)
     require(gate.n_out % SIDE_ROWS == 0, f"expert width {gate.n_out}", "codes come in groups of 32")
@@ -248,7 +228,7 @@ def launch_gate_up(
     lists = (experts.lists.experts, experts.lists.starts, experts.lists.n_listed, experts.lists.entry_rows)
     matrices = (gate.raw, up.raw, shared_gate.raw, shared_up.raw)
     run = gate_up_kernel(*experts.type_ids, experts.n_pass, device.target)
-    return Launch(device, run, shape, (*matrices, *experts.sizes, *lists, *_activations(experts, x), *arrays_of(hidden), *_down_places(downs)), programmatic)
+    return Launch(device, run, shape, (*matrices, *experts.sizes, *lists, *_activations(experts, x), *arrays_of(hidden)), programmatic)
 
 
 def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, programmatic: bool = False, ahead: bool = False) -> Launch:

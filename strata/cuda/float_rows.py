@@ -28,9 +28,9 @@ from strata.numerics.orders import WIDE
 ZERO = np.float32(0.0)
 THREADS_PER_OUTPUT = 64
 MOST_ROWS = 8
-LONG_ROW, LONG_OUTPUTS = 1024, 3
+LONG_ROW, LONG_OUTPUTS, ONE_ROW_OUTPUTS = 1024, 3, 2
 """Columns from which activation rows are staged, and how many outputs a block then has: they share the rows, and a large card has some
-hundred multiprocessors for the 324 outputs of a stream read."""
+hundred multiprocessors for the 324 outputs of a stream read.  Of one row two blocks find room on a multiprocessor: they have fewer."""
 MOST_STAGED_BYTES = 84000
 """Activation rows beyond this stay outside shared memory."""
 GO_EARLY = True
@@ -82,7 +82,7 @@ class FloatShape:
 
 
 def shape_of(type_name: str, n_in: int, n_rows: int, room: int) -> FloatShape:
-    """Return the cut for a product: few long activation rows are staged, for LONG_OUTPUTS outputs a block if they fit, else for one.
+    """Return the cut for a product: few long activation rows are staged, for several outputs a block if they fit, else for one.
 
     Long rows that are not staged have one output a block, short ones four.  `room`: the shared memory that a block can have.
     """
@@ -92,7 +92,7 @@ def shape_of(type_name: str, n_in: int, n_rows: int, room: int) -> FloatShape:
         return n_outputs * (pitch + n_rows * 32 * 4 * 4)
 
     if n_in >= LONG_ROW and row_bytes <= MOST_STAGED_BYTES:
-        for n_outputs in (LONG_OUTPUTS, 1):
+        for n_outputs in (ONE_ROW_OUTPUTS if n_rows == 1 else LONG_OUTPUTS, 1):
             if bytes_of(n_outputs) + row_bytes <= room:
                 return FloatShape(n_outputs, True, pitch, bytes_of(n_outputs) + row_bytes)
     n_outputs = 1 if n_in >= LONG_ROW else 4

@@ -16,7 +16,7 @@ from numba.cuda import types
 
 from strata.cuda.addresses import global_address, shared_address
 from strata.cuda.float_rows import WIDEN_FOUR, output_products
-from strata.cuda.rows import ROWS_PER_TURN, THREADS, dense_block, min_blocks, shared_bytes
+from strata.cuda.rows import MIN_BLOCKS, ROWS_PER_TURN, THREADS, dense_block, shared_bytes
 from strata.cuda.seam import Target, jit, kernel, launch_dependents, wait_for_dependency
 from strata.formats.table import FORMATS
 
@@ -80,7 +80,7 @@ def joined_rows(type_id: int, n_rows: int, float_type: str, staged: bool, target
     floats = float_block(float_type, n_rows, staged, target) if float_type else None
     has_floats = bool(float_type)
 
-    @kernel(THREADS, min_blocks(n_rows, target))
+    @kernel(THREADS, MIN_BLOCKS[n_rows])
     def run(
         raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_turns, codes, scales, sums, out_0, out_1, out_2,
         weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1,

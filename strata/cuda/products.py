@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import coding, float_chunks, float_long_rows, float_rows, float_short_rows, float_wide_rows, rows, window_kernels
+from strata.cuda import coding, float_chunks, float_rows, float_short_rows, float_wide_rows, rows, window_kernels
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.lists import TILE_PLAN_THREADS, plan_tiles
-from strata.cuda.prefetching import places_of
 from strata.cuda.readers import reader_of
 from strata.cuda.shapes import shared_room
 from strata.cuda.tile_choice import WINDOW, chunk_tile, expert_heights, experts_tile
@@ -235,7 +234,7 @@ def _is_short(n_in: int, n_rows: int) -> bool:
     return n_in < float_rows.LONG_ROW and n_rows <= float_short_rows.MOST_ROWS
 
 
-def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Other, ahead: tuple) -> tuple:
+def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Other) -> tuple:
     """Return kernel, shape and arguments of a float product with few rows."""
     if _is_short(n_in, n_rows):
         per_block, pitch = float_short_rows.outputs_per_block(n_out), float_short_rows.row_pitch(type_name, n_in)
@@ -249,11 +248,6 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows, sides))
         kernel = float_wide_rows.wide_rows(type_name, n_rows, sides, device.target)
         return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out)
-    if float_long_rows.takes(type_name, n_in, n_rows, room):
-        n_blocks = float_long_rows.blocks_of(n_out) + float_long_rows.blocks_of(other.n_out)
-        shape = Shape((n_blocks, 1), float_long_rows.THREADS, float_long_rows.shared_bytes(type_name, n_in, n_rows))
-        kernel = float_long_rows.long_rows(type_name, n_rows, device.target)
-        return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out, *places_of(ahead))
     cut = float_rows.shape_of(type_name, n_in, n_rows, room)
     kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)
     n_blocks = -(-n_out // cut.n_outputs) + -(-other.n_out // cut.n_outputs)
@@ -263,12 +257,12 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
 
 def floats(
     device: CudaDevice, type_name: str, weights, n_in: int, n_out: int, x, n_rows: int, out, programmatic: bool = False,
-    other: Other | None = None, kind: str | None = None, ahead: tuple = (),
+    other: Other | None = None, kind: str | None = None,
 ) -> Launch:
     """out float32 [n_rows * n_out] = x float32 [n_rows * n_in] times float weights (raw bytes uint8 [n_out * n_in * size]).
 
     With `other` (where `takes_other`) the same for a second matrix.  `kind` (None: the quickest) is one of float_chunks.KINDS
-    for more rows than a window has.  `ahead` are arrays of weights that a later launch reads: some kernels have the cache fetch them.
+    for more rows than a window has.
     """
     if n_in % 4:
         raise DeviceError(f"a float product of {n_in} columns", "kernels read four at a time", "use a multiple of 4")
@@ -276,7 +270,7 @@ def floats(
         raise DeviceError(f"two float products of {n_in} columns, {n_rows} rows", "a launch takes one", "ask takes_other first")
     sizes, nothing = _int32s(n_in, n_out), Other(weights, 0, out)
     if n_rows <= float_rows.MOST_ROWS:
-        return Launch(device, *_few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other or nothing, ahead), programmatic)
+        return Launch(device, *_few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other or nothing), programmatic)
     kind = kind or float_chunks.kind_of(device.card.capability, n_in, n_out, n_rows)
     kernel, shape = float_chunks.kernel_and_shape(device, kind, type_name, n_in, n_out, n_rows)
     return Launch(device, kernel, shape, (weights, *sizes, np.int32(n_rows), x, out), programmatic)

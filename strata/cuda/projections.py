@@ -35,12 +35,9 @@ class Projection:
 
 
 def launch_projections(
-    device: CudaDevice, asked: Iterable[Projection], values, coded: Coded | None, n_rows: int, programmatic: bool = False, ahead: tuple = ()
+    device: CudaDevice, asked: Iterable[Projection], values, coded: Coded | None, n_rows: int, programmatic: bool = False
 ) -> list[Launch]:
-    """Every matrix times the same n_rows rows: float32 `values` [rows, n] and their codes.
-
-    `ahead`: arrays of weights of later launches, which float products may have the cache fetch.
-    """
+    """Every matrix times the same n_rows rows: float32 `values` [rows, n] and their codes."""
     packed, floats = [], []
     for one in asked:
         (floats if isinstance(one.matrix, FloatMatrix) else packed).append(one)
@@ -61,7 +58,7 @@ def launch_projections(
         else:
             launches += [products.dense(device, one.matrix, coded, n_rows, one.out, programmatic) for one in parts]
     for pair in pairs:
-        launches += _floats(device, pair, values, n_rows, programmatic, ahead)
+        launches += _floats(device, pair, values, n_rows, programmatic)
     return launches
 
 
@@ -78,12 +75,12 @@ def _alike(parts: list[Projection], most: int, kind) -> list[list[Projection]]:
     return [same[begin : begin + most] for same in by_kind.values() for begin in range(0, len(same), most)]
 
 
-def _floats(device: CudaDevice, pair, values, n_rows: int, programmatic: bool, ahead: tuple) -> list[Launch]:
+def _floats(device: CudaDevice, pair, values, n_rows: int, programmatic: bool) -> list[Launch]:
     first, *others = pair
 
     def launch(one: Projection, other: Other | None) -> Launch:
         m = one.matrix
-        return products.floats(device, m.type_name, m.raw, m.n_in, m.n_out, values, n_rows, one.out, programmatic, other, ahead=ahead)
+        return products.floats(device, m.type_name, m.raw, m.n_in, m.n_out, values, n_rows, one.out, programmatic, other)
 
     if others and products.takes_other(first.matrix.n_in, n_rows):
         m = others[0].matrix

@@ -113,7 +113,7 @@ class MoeRecorder:
         else:
             hidden, shared = (work.coded(f"{name} codes", rows, m.n_out) for name, rows, m in (("experts", n_entries, own[0]), ("shared", n, common[0])))
         if self._is_one_launch(own, common):
-            self.add(launch_gate_up(self.device, Experts(n, lists, own, common, n_entries), coded, hidden, downs=(w.down, w.shared_down)))
+            self.add(launch_gate_up(self.device, Experts(n, lists, own, common, n_entries), coded, hidden))
             return hidden, shared
         if self._is_few(own):
             self.add(launch_gate_up(self.device, Experts(n, lists, own, None), coded, hidden))

@@ -37,8 +37,6 @@ from strata.cuda.workspace import PLACES, Lane
 from strata.rows import Place, Window
 
 RAW_FORMAT = "f16"
-HEAD_AHEAD = 24 << 20
-"""Bytes of the output matrix that the cache may fetch while the last streams are read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,21 +108,14 @@ class Recorder:
         self._add(launch_write_normalise(self.device, self.config, residual, self.n, norm=mixer.norm, normed=normed, **due))
         self.taps.see(f"{point}.normed", layer, normed, self.n, self.config.residual_width)
         inject = None if mixer.inject is None else self.work.get(f"inject {point}", self.n * mixer.inject.n_out)
-        ahead = self._next_weights(layer) if point == "attention" else ()
-        return self._mix(mixer, normed, self.n, "mixed", inject, (point, layer), ahead=ahead), inject
+        return self._mix(mixer, normed, self.n, "mixed", inject, (point, layer)), inject
 
-    def _next_weights(self, layer: int) -> tuple:
-        """The largest weights behind the read of an attention block or delta net: on their way to the cache while the streams are read."""
-        placed = self.placed.of(layer)
-        matrices = (placed.gdn.qkv, placed.gdn.gate) if placed.qsa is None else (placed.qsa.q,)
-        return tuple(matrix.raw for matrix in matrices)
-
-    def _mix(self, mixer: Part, normed, n_rows: int, name: str, inject=None, of: tuple[str, int] = ("", TOP), place=None, ahead: tuple = ()) -> Mixed:
+    def _mix(self, mixer: Part, normed, n_rows: int, name: str, inject=None, of: tuple[str, int] = ("", TOP), place=None) -> Mixed:
         """The mix of normed streams; `of` names point and layer for taps."""
         c, up, (point, layer) = self.config, mixer.up, of
         low = self.work.get(f"{name} low", n_rows * mixer.down.n_out)
         asked = [Projection(mixer.down, low)] + ([] if inject is None else [Projection(mixer.inject, inject)])
-        self._add(launch_projections(self.device, asked, normed, None, n_rows, ahead=ahead))
+        self._add(launch_projections(self.device, asked, normed, None, n_rows))
         if inject is not None:
             self.taps.see(f"{point}.inject", layer, inject, n_rows, mixer.inject.n_out)
         mixed = Mixed(self.work.get(name, n_rows * c.hidden), self.work.coded(f"{name} codes", n_rows, c.hidden))
@@ -258,8 +249,7 @@ class Recorder:
         normed = self.work.get("head normed", m * c.residual_width)
         self._add(launch_write_normalise(self.device, c, residual, m, norm=mixer.norm, normed=normed, chosen=self.lane.logit_rows))
         self.taps.see("head.normed", TOP, normed, m, c.residual_width, of_logit_rows)
-        ahead = (self.placed.output.raw[:HEAD_AHEAD],)
-        mixed = self._mix(mixer, normed, m, "head mixed", None, ("head", TOP), of_logit_rows, ahead)
+        mixed = self._mix(mixer, normed, m, "head mixed", None, ("head", TOP), of_logit_rows)
         self.taps.see_coded("head", TOP, mixed.coded, m, of_logit_rows)
         self.logits = self._product(self.placed.output, mixed, m, self.work.get("logits", m * c.vocabulary))
         return self.logits

@@ -38,8 +38,6 @@ FEW_ROWS, MOST_ROWS = 4, 8
 """Activation rows that share one pass over the weights: the first on every card, the second where a block's shared memory holds them."""
 MIN_BLOCKS = {1: 7, 2: 6, 3: 5, 4: 4, 5: 4, 6: 4, 7: 4, 8: 4}
 """Blocks that a multiprocessor should hold, by activation rows: bounds the registers."""
-ONE_ROW_BLOCKS = 9
-"""The same for one row on cards from compute capability 9.0 on: what reads one input is then launched in one wave."""
 MOST_TURNS = 8
 LEAST_BLOCKS = 1024
 """Blocks of a launch below which a block takes fewer turns."""
@@ -56,11 +54,6 @@ GO_EARLY = True
 def turns_of(n_out: int, n_experts: int = 1) -> int:
     """Return how many turns a block takes: enough blocks for every multiprocessor come first."""
     return max(1, min(MOST_TURNS, n_out * n_experts // (ROWS_PER_TURN * LEAST_BLOCKS)))
-
-
-def min_blocks(n_rows: int, target: Target) -> int:
-    """Return how many blocks of these kernels a multiprocessor should hold."""
-    return ONE_ROW_BLOCKS if n_rows == 1 and target.dependent_launch else MIN_BLOCKS[n_rows]
 
 
 def grid_of(n_out: int, n_experts: int, n_turns: int) -> tuple[int, int]:
@@ -233,7 +226,7 @@ def dense_rows(type_id: int, n_rows: int, stages: int, target: Target):
     """
     compute = dense_block(FORMATS[type_id], n_rows, target, stages)
 
-    @kernel(THREADS, min_blocks(n_rows, target) if stages == STAGES else 1)
+    @kernel(THREADS, MIN_BLOCKS[n_rows] if stages == STAGES else 1)
     def run(raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
         compute(cuda.blockIdx.x, global_address(raw), row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)
 
@@ -256,7 +249,7 @@ def expert_rows(type_id: int, target: Target):
     staging = staging_of(form)
     pitch, per_stage, stage_bytes = staging.pitch, 8 * staging.units, staging.stage_bytes
 
-    @kernel(THREADS, min_blocks(1, target))
+    @kernel(THREADS, MIN_BLOCKS[1])
     def run(
         raw, expert_bytes, row_bytes, n_groups, n_out, n_turns, n_listed, experts, starts, entry_rows, codes, scales, sums, out
     ):

@@ -106,11 +106,6 @@ def store_global_four_words(at, a, b, c, d):
     _from(at, 16, np.int32)[:] = a, b, c, d
 
 
-def prefetch(at, n_bytes):
-    if int(at) % 16 or n_bytes % 16 or n_bytes <= 0:
-        raise IndexError(f"a prefetch of {n_bytes} bytes at address {int(at):#x}")
-
-
 def copier(n_bytes, to_offset, from_offset, asynchronous, once):
     def copy(to, source):
         _from(to + to_offset, n_bytes, np.uint32)[:] = _from(source + from_offset, n_bytes, np.uint32)

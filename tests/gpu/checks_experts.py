@@ -82,8 +82,7 @@ def check_gate_up(
             n_rows, lists.on_card, tuple(m for _, m in listed) if has_listed else None, tuple(m for _, m in shared) if has_shared else None,
             len(own),
         )
-        # Gate stands in for the down that is fetched ahead.
-        launch_gate_up(card, experts, placed, hidden.coded, downs=(listed[0][1], shared[0][1])).go()
+        launch_gate_up(card, experts, placed, hidden.coded).go()
     card.synchronise()
     hidden.check(f"{form.name}, {n_rows} rows", control, wanted)
 

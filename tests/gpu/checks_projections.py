@@ -18,10 +18,7 @@ def coded_on_card(card, coded):
 
 
 def check_projections(card, control, forms, float_types, n_outs, n_in: int, row_counts, most_launches: int) -> None:
-    """Matrices of `forms` and `float_types` with n_outs outputs each (the quantised ones first), in most_launches at most.
-
-    Kernels that have the cache fetch later launches' weights are asked to, for a ragged array and a whole matrix.
-    """
+    """Matrices of `forms` and `float_types` with n_outs outputs each (the quantised ones first), in most_launches at most."""
     from strata.cuda.placed import FloatMatrix
     from strata.cuda.products import Packed
     from strata.cuda.projections import Projection, launch_projections
@@ -37,11 +34,10 @@ def check_projections(card, control, forms, float_types, n_outs, n_in: int, row_
         weights = random_float_weights(name, 10 + i, n_outs[i], n_in)
         matrices.append(FloatMatrix(flat(card, padded_bytes(weights)), name, n_outs[i], n_in))
         wanted.append(floats_on_host(control, name, weights, x))
-    ahead = flat(card, np.zeros(70_001, np.uint8)), matrices[0].raw
     for n in row_counts:
         outs = [GuardedOutput(card, n * m.n_out) for m in matrices]
         asked = [Projection(m, out.inside) for m, out in zip(matrices, outs, strict=True)]
-        launches = launch_projections(card, asked, placed_x, placed_codes, n, ahead=ahead)
+        launches = launch_projections(card, asked, placed_x, placed_codes, n)
         assert len(launches) <= most_launches, f"{n} rows: {len(launches)} launches"
         run(card, *launches)
         for i, (m, out) in enumerate(zip(matrices, outs, strict=True)):

@@ -51,7 +51,7 @@ EXPERT_ROWS = "u8 L I I I I i32 i32 i32 i32 i8 f32 i32 f32"
 DENSE_TILES = "u8 I I I I I i8 f32 i32 f32"
 EXPERT_TILES = "u8 L I I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
-GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32 L L L L L"
+GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32"
 DOWN = "u8 u8 L I I I I I I I i32 i32 i32 i8 i8 f32 i32 f32"
 ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
@@ -107,7 +107,7 @@ def expert_products() -> Iterator[Entry]:
             for ahead in (True, False):
                 yield Entry(
                     f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t),
-                    _signature(DOWN), 80, chosen and ahead,
+                    _signature(DOWN), 128 if n_pass == 1 else 80, chosen and ahead,
                 )
     for own, common, _ in pairs:
         n_groups, ids = 16 if 256 in (own.block_weights, common.block_weights) else 20, (own.type_id, common.type_id)
@@ -166,7 +166,6 @@ def window_products() -> Iterator[Entry]:
 
 def float_products() -> Iterator[Entry]:
     from strata.cuda.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
-    from strata.cuda.float_long_rows import long_rows
     from strata.cuda.float_rows import float_rows
     from strata.cuda.float_short_rows import short_rows
     from strata.cuda.float_short_tiles import short_tiles
@@ -174,12 +173,11 @@ def float_products() -> Iterator[Entry]:
     from strata.cuda.float_wide_rows import wide_rows
 
     for name in ("BF16", "F16", "F32"):
-        for n_rows, n_outputs, staged in ((1, 1, True), (1, 3, True), (2, 3, True), (8, 1, False), (8, 4, False)):
+        for n_rows, n_outputs, staged in ((1, 1, True), (1, 2, True), (2, 3, True), (8, 1, False), (8, 4, False)):
             yield Entry(
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
             )
-        yield Entry(f"long_rows {name} 1", lambda t, n=name: long_rows(n, 1, t), _signature("u8 u8 I I I f32 f32 f32 L L L L"), 128, name == "BF16")
         for n_rows in (1, 2):
             yield Entry(
                 f"short_rows {name} {n_rows}", lambda t, n=name, r=n_rows: short_rows(n, r, t), _signature("u8 I I I I f32 f32"),

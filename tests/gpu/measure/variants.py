@@ -49,8 +49,8 @@ class Variant:
             getattr(import_module(module), name).cache_clear()
 
 
-MERGING, WINDOW, NARROW, LONG, TILED, ROWWISE = (
-    f"strata.cuda.{name}" for name in ("merging", "window_attention", "narrow_selection", "float_long_rows", "tiled_attention", "attention")
+MERGING, WINDOW, NARROW, FLOAT_ROWS, TILED, ROWWISE = (
+    f"strata.cuda.{name}" for name in ("merging", "window_attention", "narrow_selection", "float_rows", "tiled_attention", "attention")
 )
 
 
@@ -67,9 +67,9 @@ def heads(many_rows: int, most_threads: int, name: str) -> Variant:
     return Variant(name, {(WINDOW, "MANY_ROWS"): many_rows, (WINDOW, "MOST_THREADS"): most_threads}, ((WINDOW, "staged_kernel"),))
 
 
-def long_rows(n_steps: int, n_outputs: int) -> Variant:
-    constants = {(LONG, "STEPS"): n_steps, (LONG, "BATCH"): 256 * n_steps, (LONG, "OUTPUTS"): n_outputs}
-    return Variant(f"{n_steps} steps, {n_outputs} outputs", constants, ((LONG, "long_rows"),))
+def long_rows(n_outputs: int) -> Variant:
+    """Blocks of n_outputs outputs of a long row."""
+    return Variant(f"{n_outputs} outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): n_outputs})
 
 
 def tile_rows(n: int) -> Variant:
@@ -161,12 +161,11 @@ def rooms() -> dict[str, tuple[Callable, tuple[int, ...], list[Variant]]]:
     """By name: what is measured, rows, variants; the first is the one in force."""
     cuts = [Variant(f"{a} threads x {b}", {(NARROW, "CUTS"): ((a, b),)}) for a, b in ((1024, 1), (256, 4), (512, 2))]
     wide = [heads(1, 1100, "12 heads a block"), heads(99, 1100, "6 heads a block"), heads(1, 600, "12 heads, one block a multiprocessor")]
-    old = Variant("a team an output (float_rows.py)", {(LONG, "MOST_ROWS"): 0})
     return {
         "merge": (attention, (1,), [merge_warps(n) for n in (2, 1, 4)]),
         "heads": (attention, (1, 2, 4, 8), [heads(4, 1100, "as in force"), *wide]),
         "selection": (selection, (1, 8), cuts),
-        "down": (down, (1,), [long_rows(5, 3), long_rows(10, 3), long_rows(5, 2), old]),
+        "down": (down, (1,), [long_rows(n) for n in (2, 1, 3, 4)]),
         "chunk": (chunk, (2048,), [tile_rows(4), tile_rows(2)]),
     }
 

@@ -19,61 +19,78 @@ LAYERS, POSITION, CONTEXT, SEED, N_TIMES = 12, 3000, 4096, 1, 31
 DENSE, EXPERTS, HEAD = "Q4_K", "Q4_K", "Q6_K"
 ROWS = (1, 8)
 
-PRODUCTS, PARTS, NARROW, DENSE_ROWS, JOINED, LONG, ATTENTION, PREFETCHING = (
+PRODUCTS, PARTS, DENSE_ROWS, JOINED, FLOAT_ROWS, WIDE_ROWS, SCAN, READ_MIX, STREAMS, CUTS = (
     f"strata.cuda.{name}" for name in (
-        "expert_products", "expert_parts", "narrow_selection", "rows", "joined_rows", "float_long_rows", "window_attention", "prefetching",
+        "expert_products", "expert_parts", "rows", "joined_rows", "float_rows", "float_wide_rows", "window_scan", "read_mix", "streams", "window_cuts",
     )
 )
 GATE_UP, DOWN = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel")
-OLD_GATE_UP = {(PARTS, "GATE_UP_STAGES"): 4, (PARTS, "GATE_UP_ROOM"): 80 << 10}
+ROW_KERNELS = ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows"))
 
 
 def one_row_blocks(n: int) -> Variant:
     """Registers of one-row products are left for n blocks a multiprocessor."""
-    return Variant(f"one-row products for {n} blocks", {(DENSE_ROWS, "ONE_ROW_BLOCKS"): n}, ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows")))
+    from strata.cuda.rows import MIN_BLOCKS
+
+    blocks = MIN_BLOCKS | {1: n}
+    return Variant(f"one-row products for {n} blocks", {(DENSE_ROWS, "MIN_BLOCKS"): blocks, (JOINED, "MIN_BLOCKS"): blocks}, ROW_KERNELS)
 
 
-def heads(many_rows: int, name: str) -> Variant:
-    """Windows of many_rows rows and more have twelve heads a block of attention, others six."""
-    return Variant(name, {(ATTENTION, "MANY_ROWS"): many_rows}, ((ATTENTION, "staged_kernel"),))
+def joined(stages: int, early: int, n_blocks: int) -> Variant:
+    """Products of one input with other stages, `early` of them sent before their input is waited for, for n_blocks blocks a multiprocessor."""
+    from strata.cuda import rows
+
+    def dense_block(form, n_rows, target):
+        return rows.dense_block(form, n_rows, target, stages)
+
+    def shared_bytes(type_id, n_rows, n_groups):
+        return rows.shared_bytes(type_id, n_rows, n_groups, stages)
+
+    known = rows.early_of
+    constants = {
+        (JOINED, "dense_block"): dense_block, (JOINED, "shared_bytes"): shared_bytes, (JOINED, "MIN_BLOCKS"): rows.MIN_BLOCKS | {1: n_blocks},
+        (DENSE_ROWS, "early_of"): lambda n: early if n == stages else known(n),
+    }
+    return Variant(f"joined of {stages} stages, {early} early, for {n_blocks} blocks", constants, ROW_KERNELS)
 
 
-def selection(threads: int, keys: int) -> Variant:
-    return Variant(f"selection {threads} threads x {keys}", {(NARROW, "CUTS"): ((threads, keys),)})
+def experts(gate_up: tuple[int, int, int], n_blocks: int, name: str, more: dict | None = None) -> Variant:
+    """Another cut of gate and up in windows of one row (units, stages, KiB), registers of them and of down left for n_blocks blocks."""
+    units, stages, kilobytes = gate_up
+    constants = {(PARTS, "ONE_ROW_GATE_UP"): (units, stages, kilobytes << 10), (PRODUCTS, "ONE_ROW_BLOCKS"): n_blocks}
+    return Variant(f"experts {name}", constants | (more or {}), (GATE_UP, DOWN))
 
 
-def one_row_gate_up(units: int, stages: int, kilobytes: int, name: str, more: dict | None = None) -> Variant:
-    """Another cut of gate and up in windows of one row."""
-    return Variant(f"gate_up {name}", {(PARTS, "ONE_ROW_GATE_UP"): (units, stages, kilobytes << 10)} | (more or {}), (GATE_UP,))
+def scan(n_at_once: int) -> Variant:
+    """Registers, or shared memory, of the delta net left for so many heads a multiprocessor."""
+    return Variant(f"scan for {n_at_once} heads at once", {(SCAN, "heads_at_once"): lambda device, n_blocks, keep: n_at_once})
 
 
-NOT_ASKED, THREE_BLOCKS = {(PRODUCTS, "ASK_DOWN"): False}, {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}
 VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("in force"), ROWS),
-    (Variant("nothing prefetched", {(PREFETCHING, "PREFETCH"): False}), (1,)),
-    (Variant("down not prefetched", NOT_ASKED), (1,)),
-    (Variant("router's results late", {("strata.cuda.streams", "KNOWN_EARLY"): False}), (1,)),
-    (Variant("prefetch before the wait", {(LONG, "ASK_EARLY"): True}, ((LONG, "long_rows"),)), (1,)),
-    (one_row_gate_up(0, 4, 80, "for 3 blocks", THREE_BLOCKS), (1,)),
-    (one_row_gate_up(0, 3, 60, "3 stages, 3 blocks", THREE_BLOCKS), (1,)),
-    (one_row_gate_up(0, 3, 60, "3 stages, 3 blocks, down not prefetched", NOT_ASKED | THREE_BLOCKS), (1,)),
-    (one_row_gate_up(1, 11, 104, "all at once"), (1,)),
-    (Variant("gate_up 4 stages", OLD_GATE_UP, (GATE_UP,)), (8,)),
-    (Variant("down for 2 blocks", {(PRODUCTS, "MIN_BLOCKS"): 2}, (DOWN,)), (1,)),
-    (Variant("down 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
+    (one_row_blocks(6), (1,)),
+    (one_row_blocks(8), (1,)),
+    (joined(5, 2, 7), (1,)),
+    (joined(5, 4, 7), (1,)),
+    (joined(6, 5, 6), (1,)),
+    (Variant("joined of 2 turns", {(DENSE_ROWS, "LEAST_BLOCKS"): 512}), (1,)),
+    (Variant("long rows of 3 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 3}), (1,)),
+    (Variant("long rows of 4 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 4}), (1,)),
+    (experts((0, 4, 80), 3, "for 3 blocks"), (1,)),
+    (experts((0, 3, 60), 3, "of 3 stages for 3 blocks"), (1,)),
+    (experts((0, 3, 60), 2, "of 3 stages"), (1,)),
+    (experts((0, 4, 80), 3, "for 3 blocks, down in less room", {(PARTS, "DOWN_ROOM"): 46 << 10}), (1,)),
+    (experts((0, 4, 80), 2, "with down of 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
+    (scan(2), ROWS),
+    (scan(3), (1,)),
+    (Variant("streams of 320 threads", {(STREAMS, "MOST_STREAM_THREADS"): 320}, ((STREAMS, "stream_kernel"),)), ROWS),
     (Variant("down 4 turns", {(PRODUCTS, "DOWN_TURNS"): 4}), (8,)),
-    (Variant("down not ahead", {(PRODUCTS, "DOWN_AHEAD"): False}), (1,)),
-    (Variant("deep stages half early", {(DENSE_ROWS, "DEEP_EARLY"): 6}, ((DENSE_ROWS, "dense_rows"),)), (1,)),
-    (Variant("3 of 4 stages early", {(DENSE_ROWS, "EARLY"): 3}, ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows"))), (1,)),
-    (one_row_blocks(7), (1,)),
-    (Variant("head 14 turns", {(DENSE_ROWS, "MOST_TURNS"): 14}), (1,)),
-    (Variant("head 4 turns", {(DENSE_ROWS, "MOST_TURNS"): 4}), (1,)),
-    (selection(1024, 1), ROWS),
-    (selection(256, 4), ROWS),
-    (heads(1, "attention 12 heads"), (1,)),
-    (heads(9, "attention 6 heads"), (8,)),
-    (Variant("long rows of 10 steps", {(LONG, "STEPS"): 10, (LONG, "BATCH"): 2560}, ((LONG, "long_rows"),)), (1,)),
-    (Variant("long rows off", {(LONG, "MOST_ROWS"): 0}), (1,)),
+    (Variant("down 8 turns", {(PRODUCTS, "DOWN_TURNS"): 8}), (8,)),
+    (Variant("few blocks as many", {(CUTS, "FEW_BLOCKS"): 0}), (8,)),
+    (Variant("joined of 4 turns", {(CUTS, "ONE_WAVE"): 264}), (8,)),
+    (Variant("joined of 2 turns", {(CUTS, "ONE_WAVE"): 528}), (8,)),
+    (Variant("wide rows of 2 steps", {(WIDE_ROWS, "STEPS"): 2}, ((WIDE_ROWS, "wide_rows"),)), (8,)),
+    (Variant("read mix 4 rows at once", {(READ_MIX, "ROWS_AT_ONCE"): (1, 2, 4)}), (8,)),
 )
 """Variants and the rows of the windows that they concern; the first is what is in force."""
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numba import cuda
 
 from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
 from strata.cuda.tile_choice import EXPERTS, LOW_EXPERTS, WINDOW, experts_tile
@@ -53,39 +52,6 @@ def test_a_warp_a_lane(name, n_in, n_out, n_rows, card, control, monkeypatch):
     assert launch.shape.n_threads == window_cuts.THREADS
     launch.go()
     assert_same_bits(name, out.read((n_rows, n_out)), dense_on_host(control, form, raw, n_out, coded))
-
-
-@pytest.mark.parametrize(("start", "n_bytes"), [
-    (1 << 20, 0), (1 << 20, 16), (1 << 20, 4096), (1 << 20, 4115), (1 << 20, 3 * 4 * 32 * 4096 + 8192 + 48), (99, 9), (99, 8200),
-])
-def test_what_is_asked_for_ahead_is_all_there_is_once(start, n_bytes, card, monkeypatch):
-    """Several requests a thread; ends that lie inside a piece; nothing at all."""
-    from strata.cuda import prefetching
-    from strata.cuda.seam import kernel
-
-    asked, n_blocks, n_threads = [], 3, 32
-    monkeypatch.setattr(prefetching, "prefetch", lambda at, n: asked.append((int(at), int(n))))
-    ask = prefetching.asking(card.target)
-
-    @kernel(n_threads)
-    def run(address, n):
-        ask(address, n, np.int32(cuda.blockIdx.x), np.int32(cuda.gridDim.x), np.int32(cuda.threadIdx.x), np.int32(n_threads))
-
-    run[n_blocks, n_threads](np.int64(start), np.int64(n_bytes))
-    first, end = -(-start // 16) * 16, (start + n_bytes) // 16 * 16
-    ends = [first] + [at + n for at, n in sorted(asked)]
-    assert [at for at, _ in sorted(asked)] == ends[:-1] and ends[-1] == max(first, end)
-    assert all(n % 16 == 0 for _, n in asked)
-
-
-def test_places_of_weights(card, monkeypatch):
-    from strata.cuda import prefetching
-
-    arrays = [card.upload("weights", np.zeros(n, np.uint8)) for n in (33, 4096, 64)]
-    assert [int(n) for n in prefetching.places_of(arrays)[1::2]] == [33, 4096]
-    assert [int(n) for n in prefetching.places_of(arrays[:1])[1::2]] == [33, 0]
-    monkeypatch.setattr(prefetching, "PREFETCH", False)
-    assert not any(prefetching.places_of(arrays))
 
 
 @pytest.mark.parametrize(("name", "n_in"), [("Q4_K", 512), ("Q2_0", 320), ("Q4_0", 288), ("Q8_0", 288), ("Q3_K", 256)])

@@ -16,16 +16,15 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.attention_parts import SPLIT, ZERO, larger, merge_factors, output_gate
-from strata.cuda.cells import INT8_GROUP
+from strata.cuda.attention_parts import SPLIT, ZERO, column_sum, largest_of, merge_factors, output_gate
 from strata.cuda.float_tiles import fits as large_blocks_fit
-from strata.cuda.key_reads import cell_reader
+from strata.cuda.key_reads import cell_reader, piece_place
 from strata.cuda.on_cuda import exp
 from strata.cuda.seam import (
-    Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_four_floats, load_two_floats, load_u16, mul, sub,
+    Target, add, copies, exchange_float, fma, half, jit, kernel, launch_dependents, load_two_floats, load_u16, mul, sub,
     wait_for_dependency,
 )
-from strata.cuda.staged_reads import FORMATS, no_more, staged_reader
+from strata.cuda.staged_reads import FORMATS, StagedLayout, dot_steps, staged_reader
 
 ROWS = 4
 """Rows of a block: four share most, two leave room for a second block, which computes while the first one waits."""
@@ -39,7 +38,7 @@ SHARED_BYTES = 200 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class TileShape:
+class TileShape(StagedLayout):
     """Geometry and variant; `dense` attends to cells 0 .. position.  Places in shared memory count floats."""
 
     n_q: int
@@ -70,28 +69,6 @@ class TileShape:
     def pitch(self) -> int:
         """Floats per cell of the softmax weights: even, and two threads a bank at most."""
         return self.n_queries // 2 * 2 + 2
-
-    @property
-    def row_floats(self) -> int:
-        return 4 * cell_reader(self.kv, self.size).pieces
-
-    @property
-    def n_scales(self) -> int:
-        """Scales of a vector."""
-        return self.size // INT8_GROUP if self.kv == "int8" else 0
-
-    @property
-    def values_at(self) -> int:
-        return SPLIT * self.row_floats
-
-    @property
-    def scales_at(self) -> int:
-        """Floats before the scales of keys, then of values."""
-        return 2 * SPLIT * self.row_floats
-
-    @property
-    def queries_at(self) -> int:
-        return self.scales_at + 2 * SPLIT * self.n_scales
 
     @property
     def weights_at(self) -> int:
@@ -139,17 +116,19 @@ def tile_check(dense: bool):
 def _fetch(shape: TileShape, target: Target):
     """Build `keys(...)` and `values(...)`: a split's n cells to shared memory, each a group of copies."""
     reader, move = cell_reader(shape.kv, shape.size), copies(target, 0)
-    pieces, turn, n_scales, n_threads, n_kv = reader.pieces, reader.turn, shape.n_scales, shape.n_threads, shape.n_kv
+    pieces, n_scales, n_threads, n_kv = reader.pieces, shape.n_scales, shape.n_threads, shape.n_kv
     row_bytes, values_byte, scales_at = 16 * pieces, 4 * shape.values_at, shape.scales_at
     copy16, commit = move.copy16, move.commit
 
     def part(begin, turn, scales_at):
+        place_of = piece_place(begin, row_bytes, turn)
+
         @jit
         def fetch(shared, codes, scales, first_vector, n, thread):
             for i in range(thread, n * pieces, n_threads):
                 cell, piece = i // pieces, i % pieces
                 source = (first_vector + np.int64(cell) * n_kv) * row_bytes + 16 * piece
-                copy16(shared, np.int64(begin + cell * row_bytes + 16 * (piece ^ (cell & turn))), codes, source)
+                copy16(shared, np.int64(place_of(cell, piece)), codes, source)
             commit()
             for i in range(thread, n * n_scales, n_threads):
                 cell, which = i // n_scales, i % n_scales
@@ -158,40 +137,13 @@ def _fetch(shape: TileShape, target: Target):
 
         return fetch
 
-    return part(0, turn, scales_at), part(values_byte, 0, scales_at + SPLIT * n_scales)
-
-
-def _steps(shape: TileShape, read, eight: int):
-    """Build `step(...)`: eights `eight` .. of a round with two cells, each written out so that offsets are constants."""
-    if eight == read.per_round:
-        return no_more
-    size, heads, keys, following = shape.size, shape.heads, read.keys, _steps(shape, read, eight + 1)
-    n_half = 4 * heads
-
-    @jit
-    def step(shared, round_, cell, part, queries_byte, values, sums):
-        keys(shared, round_, cell, eight, part, values, 0)
-        keys(shared, round_, cell + 32, eight, part, values, 4)
-        for h in range(heads):
-            q0, q1, q2, q3 = load_four_floats(shared, np.int64(queries_byte + 4 * h * size + 32 * eight))
-            s, t = 4 * h, n_half + 4 * h
-            sums[s] = fma(q0, values[0], sums[s])
-            sums[s + 1] = fma(q1, values[1], sums[s + 1])
-            sums[s + 2] = fma(q2, values[2], sums[s + 2])
-            sums[s + 3] = fma(q3, values[3], sums[s + 3])
-            sums[t] = fma(q0, values[4], sums[t])
-            sums[t + 1] = fma(q1, values[5], sums[t + 1])
-            sums[t + 2] = fma(q2, values[6], sums[t + 2])
-            sums[t + 3] = fma(q3, values[7], sums[t + 3])
-        following(shared, round_, cell, part, queries_byte, values, sums)
-
-    return step
+    return part(0, reader.turn, scales_at), part(values_byte, 0, scales_at + SPLIT * n_scales)
 
 
 def _scores(shape: TileShape, read):
     """Build `scores(...)`: a team's scores of a split's cells."""
     size, heads, pitch, queries_at, weights_at = shape.size, shape.heads, shape.pitch, shape.queries_at, shape.weights_at
-    n_half, step, rounds, round_bytes = 4 * heads, _steps(shape, read, 0), read.rounds, 32 * read.per_round
+    n_half, step, rounds, round_bytes = 4 * heads, dot_steps(shape.size, heads, read, 2), read.rounds, 32 * read.per_round
 
     @jit
     def scores(shared, scale, thread, values, sums):
@@ -228,22 +180,14 @@ def _softmax(shape: TileShape):
                 first, second = own + lane * pitch, own + (lane + 32) * pitch
                 a = shared[first if lane < n else own]
                 b = shared[second if lane + 32 < n else own]
-                top = larger(a, b)
-                top = larger(top, exchange_float(top, np.int32(16)))
-                top = larger(top, exchange_float(top, np.int32(8)))
-                top = larger(top, exchange_float(top, np.int32(4)))
-                top = larger(top, exchange_float(top, np.int32(2)))
-                top = larger(top, exchange_float(top, np.int32(1)))
+                top = largest_of(a, b)
                 shared[first], shared[second] = exp(sub(a, top)), exp(sub(b, top))
                 if lane == 0:
                     shared[tops_at + query] = top
 
     @jit
     def total_of(shared, query, n):
-        total = ZERO
-        for cell in range(n):
-            total = add(total, shared[weights_at + cell * pitch + query])
-        return total
+        return column_sum(shared, weights_at + query, pitch, n)
 
     return weigh, total_of
 

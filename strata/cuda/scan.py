@@ -107,6 +107,37 @@ def any_small_of(state, at):
     )
 
 
+@jit
+def output_of_lane(products, lane, read_scale):
+    """The output of column `lane` of the thread's four: all eight threads of a column group have the sums of all four."""
+    mine = products[1] if lane == 1 else products[0]
+    mine = products[2] if lane == 2 else mine
+    return mul(products[3] if lane == 3 else mine, read_scale)
+
+
+def token_places(size: int, pitch: int, n_k_heads: int, n_v_heads: int):
+    """Build `staged_at(i)`, `channels_of(h)` and `memory_at(slot, h, lane, column)`.
+
+    Floats before value i of k or q, whose lanes lie `pitch` apart; before q, k and v of v head h in a row of w; before the first value
+    of a thread's columns in a memory.
+    """
+
+    @jit
+    def staged_at(i):
+        return (i & 7) * pitch + (i >> 3)
+
+    @jit
+    def channels_of(h):
+        q_at = (h % n_k_heads) * size
+        return q_at, n_k_heads * size + q_at, (2 * n_k_heads + h) * size
+
+    @jit
+    def memory_at(slot, h, lane, column):
+        return ((slot * n_v_heads + h) * size + lane) * size + column
+
+    return staged_at, channels_of, memory_at
+
+
 def _column_helpers(size: int):
     """Build the helpers on a thread's columns; `at` is where its lane's part of k or q begins."""
     rows_per_lane = size // 8
@@ -192,16 +223,13 @@ def scan_kernel(shape: ScanShape, target: Target):
     keep, read, finish, channels, n_threads = shape.keep, shape.read, shape.finish, shape.channels, shape.n_threads
     pitch, n_staged = shape.pitch, shape.n_staged
     vector, n_state, part_columns = 8 * pitch, COLUMNS * (size // 8), size // n_parts
+    staged_at, channels_of, memory_at = token_places(size, pitch, n_k_heads, n_v_heads)
     n_loads = (size + n_threads - 1) // n_threads
     multiply, update = _column_helpers(size)
     fetch, store = _memory_helpers(size)
     move_tail, gated_value = _tail_mover(shape), output_gate(size)
     code_group = group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
-
-    @jit
-    def place(i):
-        return (i & 7) * pitch + (i >> 3)
 
     @kernel(n_threads, 1 if finish else 512 // n_threads)
     def run(
@@ -221,18 +249,18 @@ def scan_kernel(shape: ScanShape, target: Target):
         h, part = np.int32(cuda.blockIdx.x) // n_parts, np.int32(cuda.blockIdx.x) % n_parts
         column = part * part_columns + group * COLUMNS
         place_of_slot = layer * n_slots + slot[segment]
-        home = ((place_of_slot * n_v_heads + h) * size + lane) * size + column
+        home = memory_at(place_of_slot, h, lane, column)
         fetch(memory, home, state)
         wait_before()
         row = first_row = layer * row_capacity + first[segment]
-        q_at = (h % n_k_heads) * size
-        k_at, v_at = n_k_heads * size + q_at, (2 * n_k_heads + h) * size + column
+        q_at, k_at, v_at = channels_of(h)
+        v_at += column
         for m in range(n_loads):
             i = thread + m * n_threads
             if i < size:
-                staged[place(i)] = w[row * channels + k_at + i]
+                staged[staged_at(i)] = w[row * channels + k_at + i]
                 if read:
-                    staged[vector + place(i)] = w[row * channels + q_at + i]
+                    staged[vector + staged_at(i)] = w[row * channels + q_at + i]
         v0, v1, v2, v3 = load_four_floats(w, 4 * (row * channels + v_at))
         decay, strength = g[row * n_v_heads + h], beta[row * n_v_heads + h]
         buffer = np.int32(0)
@@ -261,9 +289,7 @@ def scan_kernel(shape: ScanShape, target: Target):
             update(staged, at, state, decay, d0, d1, d2, d3)
             if read:
                 multiply(staged, at + vector, state, products)
-                mine = products[1] if lane == 1 else products[0]
-                mine = products[2] if lane == 2 else mine
-                mine = mul(products[3] if lane == 3 else mine, read_scale)
+                mine = output_of_lane(products, lane, read_scale)
                 if lane < COLUMNS:
                     out[(row * n_v_heads + h) * size + column + lane] = mine
                     if finish:
@@ -280,9 +306,9 @@ def scan_kernel(shape: ScanShape, target: Target):
                 for m in range(n_loads):
                     i = thread + m * n_threads
                     if i < size:
-                        staged[buffer * 2 * vector + place(i)] = next_k[m]
+                        staged[buffer * 2 * vector + staged_at(i)] = next_k[m]
                         if read:
-                            staged[buffer * 2 * vector + vector + place(i)] = next_q[m]
+                            staged[buffer * 2 * vector + vector + staged_at(i)] = next_q[m]
             v0, v1, v2, v3, decay, strength = u0, u1, u2, u3, next_decay, next_strength
             row += 1
         if keep:

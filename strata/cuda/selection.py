@@ -124,6 +124,15 @@ def _count_blocks(scores, base, begin, end, last, lane, keys, blocks, greater_of
         greater_of[warp], equal_of[warp], keys[warp], blocks[warp] = greater, equal, top, block_of
 
 
+@jit
+def _best_below(keys, blocks, lane):
+    """The first of the best blocks that all warps found below the last whole one."""
+    own = blocks[lane] if lane < WARPS else NO_BLOCK
+    best = keys[lane] if own != NO_BLOCK else LOWEST
+    top = largest_int(best)
+    return smallest_int(own if best == top else NO_BLOCK)
+
+
 def _placing(block: int):
     """Build `place_blocks(...)`: write the cells of a warp's blocks, ascending; greater and equal count the blocks before."""
 
@@ -193,10 +202,7 @@ def selection_kernel(block: int, width: int, target: Target):
         # Without a part, or where it ranks among the equal ones, no other block is looked for.
         part_block = NO_BLOCK
         if n_part > 0 and n_equal_taken == n_equal:
-            own = blocks[lane] if lane < WARPS else NO_BLOCK
-            best = keys[lane] if own != NO_BLOCK else LOWEST
-            top = largest_int(best)
-            part_block = smallest_int(own if best == top else NO_BLOCK)
+            part_block = _best_below(keys, blocks, lane)
         greater, equal = _sum_before(greater_of, warp, lane), _sum_before(equal_of, warp, lane)
         place_blocks(scores, base, begin, end, last, n_equal_taken, part_block, n_part, greater, equal, lane, cells, out)
         if thread < n_tail:

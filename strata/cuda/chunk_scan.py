@@ -28,14 +28,14 @@ from strata.cuda.device import CudaDevice
 from strata.cuda.gdn import check, launch_gate_norm
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Coded
-from strata.cuda.scan import _tail_mover, launch_scan, token_places
+from strata.cuda.scan import launch_scan
+from strata.cuda.scan_parts import PAD, tail_mover, token_places
 from strata.cuda.seam import Target, copies, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
 THREADS = 128
-PAD = 4
 SLOTS = 3
 """Batches in shared memory: this one, the next one, one on its way."""
 MOST_HELD = 3
@@ -183,7 +183,7 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
     n_state, n_sums, n_gates = n_held * rows, 2 * n_held, 3 * n_held
     steps, (fetch_memory, store_memory) = token_steps(size, pitch, n_held), _memories(shape)
     staged_at, channels_of, memory_at = token_places(size, pitch, n_k_heads, n_v_heads)
-    fetch, extras_of, move_tail = _batch_fetcher(shape, staged_at, target), _extras(shape, channels_of), _tail_mover(shape)
+    fetch, extras_of, move_tail = _batch_fetcher(shape, staged_at, target), _extras(shape, channels_of), tail_mover(shape)
     load, load_gates, first_sums, step, outputs = steps.load, steps.load_gates, steps.first, steps.step, steps.outputs
     done = copies(target, 0)
     commit, wait_all = done.commit, done.wait

@@ -31,7 +31,7 @@ from strata.cuda.group_codes import arrays_of
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
 from strata.cuda.products import Coded
-from strata.cuda.scan import COLUMNS, PAD, token_places
+from strata.cuda.scan_parts import COLUMNS, PAD, token_places
 from strata.cuda.seam import Target, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.tickets import take_ticket

@@ -9,7 +9,7 @@ import numpy as np
 from strata.cuda.gdn import decay_of, head_gate
 from strata.cuda.group_codes import group_coder
 from strata.cuda.on_cuda import sigmoid
-from strata.cuda.scan import COLUMNS, ZERO, output_of_lane
+from strata.cuda.scan_parts import COLUMNS, ZERO, output_of_lane
 from strata.cuda.seam import Target, fma, jit, load_four_floats, load_two_floats, mul, sub
 
 DECAYS_WARP = 3

@@ -19,14 +19,14 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda import merging, tiled_attention
-from strata.cuda.attention_parts import SPLIT, ZERO, AttentionShape, key_scores, merge_factors, output_gate, softmax, value_sums
+from strata.cuda.attention_parts import SPLIT, ZERO, AttentionShape, column_sum, key_scores, merge_factors, output_gate, softmax, value_sums
 from strata.cuda.device import CudaDevice
 from strata.cuda.group_codes import arrays_of
 from strata.cuda.heads import AttentionCells
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import tree8
 from strata.cuda.products import Coded
-from strata.cuda.seam import Target, add, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
+from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.tiled_attention import tile_check
 from strata.cuda.window_attention import StagedShape, heads_of, staged_kernel, takes
@@ -69,10 +69,7 @@ def _weight_sum(shape: AttentionShape):
 
     @jit
     def total_of(shared, h, n):
-        total = ZERO
-        for c in range(n):
-            total = add(total, shared[weights_at + c * pitch + h])
-        return total
+        return column_sum(shared, weights_at + h, pitch, n)
 
     return total_of
 

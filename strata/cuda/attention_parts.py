@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.cuda.group_codes import group_coder
-from strata.cuda.key_reads import cell_reader
+from strata.cuda.key_reads import cell_reader, piece_place
 from strata.cuda.on_cuda import exp, sigmoid
-from strata.cuda.seam import Target, copies, div, exchange_float, fma, jit, load_four_floats, mul, sub
+from strata.cuda.seam import Target, add, copies, div, exchange_float, fma, jit, load_four_floats, mul, sub
 
 ZERO = np.float32(0.0)
 SPLIT = 64
@@ -87,10 +87,11 @@ class AttentionShape:
 
 def key_scores(shape: AttentionShape, target: Target):
     """Build `stage(...)` and `score(...)`: keys of a part of a split to shared memory; one cell's scores for some heads."""
-    size, group, heads = shape.size, shape.group, shape.heads_per_thread
+    size, heads = shape.size, shape.heads_per_thread
     reader = cell_reader(shape.kv, size)
     pieces, per_piece, unpack, factor = reader.pieces, reader.per_piece, reader.unpack, reader.factor
-    row_bytes, turn = 16 * pieces, reader.turn
+    row_bytes = 16 * pieces
+    place_of = piece_place(0, row_bytes, reader.turn)
     pieces_per_step = max(8 // per_piece, 1)
     n_values = pieces_per_step * per_piece
     n_sums = 8 * heads
@@ -104,7 +105,7 @@ def key_scores(shape: AttentionShape, target: Target):
         for i in range(thread, n * pieces, n_threads):
             cell, piece = i // pieces, i % pieces
             source = (first_vector + np.int64(ids[ids_at + begin + cell]) * n_kv) * row_bytes + 16 * piece
-            copy16(shared, np.int64(cell * row_bytes + 16 * (piece ^ (cell & turn))), codes, source)
+            copy16(shared, np.int64(place_of(cell, piece)), codes, source)
         commit()
         wait()
 
@@ -116,8 +117,7 @@ def key_scores(shape: AttentionShape, target: Target):
         for step in range(pieces // pieces_per_step):
             for p in range(pieces_per_step):
                 piece = step * pieces_per_step + p
-                at = cell * row_bytes + 16 * (piece ^ (cell & turn))
-                unpack(shared, np.int64(at), factor(scales, vector, piece * per_piece), values, p * per_piece)
+                unpack(shared, np.int64(place_of(cell, piece)), factor(scales, vector, piece * per_piece), values, p * per_piece)
             for h in range(heads):
                 at = 4 * (queries_at + (first_head + h) * size + step * n_values)
                 for eight in range(n_values // 8):
@@ -143,17 +143,32 @@ def larger(a, b):
 
 
 @jit
-def weigh_column(shared, at, pitch, n, lane):
-    """A warp turns n (1 .. 64) scores that lie `pitch` floats apart into exp(score - maximum), in place; return the maximum."""
-    first, second = at + lane * pitch, at + (lane + 32) * pitch
-    a = shared[first if lane < n else at]
-    b = shared[second if lane + 32 < n else at]
+def column_sum(shared, at, pitch, n):
+    """The chain over n values that lie `pitch` floats apart, ascending."""
+    total = ZERO
+    for cell in range(n):
+        total = add(total, shared[at + cell * pitch])
+    return total
+
+
+@jit
+def largest_of(a, b):
+    """The largest of two values of each thread of a warp, for all of them."""
     top = larger(a, b)
     top = larger(top, exchange_float(top, np.int32(16)))
     top = larger(top, exchange_float(top, np.int32(8)))
     top = larger(top, exchange_float(top, np.int32(4)))
     top = larger(top, exchange_float(top, np.int32(2)))
-    top = larger(top, exchange_float(top, np.int32(1)))
+    return larger(top, exchange_float(top, np.int32(1)))
+
+
+@jit
+def weigh_column(shared, at, pitch, n, lane):
+    """A warp turns n (1 .. 64) scores that lie `pitch` floats apart into exp(score - maximum), in place; return the maximum."""
+    first, second = at + lane * pitch, at + (lane + 32) * pitch
+    a = shared[first if lane < n else at]
+    b = shared[second if lane + 32 < n else at]
+    top = largest_of(a, b)
     if lane < n:
         shared[first] = exp(sub(a, top))
     if lane + 32 < n:

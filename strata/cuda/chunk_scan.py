@@ -28,14 +28,14 @@ from strata.cuda.device import CudaDevice
 from strata.cuda.gdn import check, launch_gate_norm
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Coded
-from strata.cuda.scan import _tail_mover, launch_scan
+from strata.cuda.scan import launch_scan
+from strata.cuda.scan_parts import PAD, tail_mover, token_places
 from strata.cuda.seam import Target, copies, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
 THREADS = 128
-PAD = 4
 SLOTS = 3
 """Batches in shared memory: this one, the next one, one on its way."""
 MOST_HELD = 3
@@ -113,15 +113,15 @@ def _batch_copier(to_step: int, from_step: int, target: Target):
     return copy
 
 
-def _batch_fetcher(shape: ChunkScanShape, target: Target):
+def _batch_fetcher(shape: ChunkScanShape, staged_at, target: Target):
     """Build `fetch(slot, thread, left, k_from, q_from, extra_from, extra_step)`: the next BATCH tokens, of which `left` are there."""
     copy, copy_one = _batch_copier(shape.token_bytes, 4 * shape.channels, target), copier(4, 0, 0, target)
-    size, pitch, token_bytes, vector_bytes = shape.size, shape.pitch, shape.token_bytes, 4 * 8 * shape.pitch
+    size, token_bytes, vector_bytes = shape.size, shape.token_bytes, 4 * 8 * shape.pitch
     n_extras = N_EXTRAS * shape.n_held
 
     @jit
     def fetch(slot, thread, left, k_from, q_from, extra_from, extra_step):
-        own = 4 * ((thread & 7) * pitch + (thread >> 3))
+        own = 4 * staged_at(thread)
         if thread < size:
             copy(slot + own, k_from, left)
             copy(slot + (own + vector_bytes), q_from, left)
@@ -132,6 +132,41 @@ def _batch_fetcher(shape: ChunkScanShape, target: Target):
                 to, source = to + token_bytes, source + extra_step
 
     return fetch
+
+
+def _extras(shape: ChunkScanShape, channels_of):
+    """Build `extras_of(...)`: where the thread's value beside k and q lies for the first token, and its step from token to token, in bytes."""
+    n_k_heads, n_v_heads, channels = shape.n_k_heads, shape.n_v_heads, shape.channels
+
+    @jit
+    def extras_of(w, g, beta, row, h, part, thread):
+        j, i = thread // N_EXTRAS, thread % N_EXTRAS
+        head = h + n_k_heads * j
+        if i < COLUMNS:
+            return global_address(w) + 4 * (row * channels + channels_of(head)[2] + part * COLUMNS + i), np.int64(4 * channels)
+        gate = global_address(g) if i == COLUMNS else global_address(beta)
+        return gate + 4 * (row * n_v_heads + head), np.int64(4 * n_v_heads)
+
+    return extras_of
+
+
+def _memories(shape: ChunkScanShape):
+    """Build `fetch_memory` and `store_memory(memory, home, state)`: a thread's columns of all its heads."""
+    rows, size, n_held, head_columns = shape.size // 8, shape.size, shape.n_held, shape.n_k_heads * shape.size * shape.size
+
+    @jit
+    def fetch_memory(memory, home, state):
+        for j in range(n_held):
+            for i in range(rows):
+                state[rows * j + i] = memory[np.uint64(home + j * head_columns + 8 * i * size)]
+
+    @jit
+    def store_memory(memory, home, state):
+        for j in range(n_held):
+            for i in range(rows):
+                memory[np.uint64(home + j * head_columns + 8 * i * size)] = state[rows * j + i]
+
+    return fetch_memory, store_memory
 
 
 @cache
@@ -146,22 +181,13 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
     rows, pitch, token_bytes, vector_bytes = size // 8, shape.pitch, shape.token_bytes, 4 * 8 * shape.pitch
     slot_bytes, batch_step, out_step, head_step = BATCH * token_bytes, 4 * BATCH * channels, n_v_heads * size, n_k_heads * size
     n_state, n_sums, n_gates = n_held * rows, 2 * n_held, 3 * n_held
-    steps, head_columns = token_steps(size, pitch, n_held), n_k_heads * size * size
+    steps, (fetch_memory, store_memory) = token_steps(size, pitch, n_held), _memories(shape)
+    staged_at, channels_of, memory_at = token_places(size, pitch, n_k_heads, n_v_heads)
+    fetch, extras_of, move_tail = _batch_fetcher(shape, staged_at, target), _extras(shape, channels_of), tail_mover(shape)
     load, load_gates, first_sums, step, outputs = steps.load, steps.load_gates, steps.first, steps.step, steps.outputs
-    fetch, move_tail = _batch_fetcher(shape, target), _tail_mover(shape)
     done = copies(target, 0)
     commit, wait_all = done.commit, done.wait
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
-
-    @jit
-    def extras_of(w, g, beta, row, h, part, thread):
-        """Where the thread's value beside k and q lies for the first token, and its step from token to token."""
-        j, i = thread // N_EXTRAS, thread % N_EXTRAS
-        head = h + n_k_heads * j
-        if i < COLUMNS:
-            return global_address(w) + 4 * (row * channels + (2 * n_k_heads + head) * size + part * COLUMNS + i), np.int64(4 * channels)
-        gate = global_address(g) if i == COLUMNS else global_address(beta)
-        return gate + 4 * (row * n_v_heads + head), np.int64(4 * n_v_heads)
 
     @kernel(THREADS, shape.blocks_at_once)
     def run(w, g, beta, u, memory, tail, first, count, slot, read_scale, out):
@@ -178,19 +204,17 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
         lane, group = thread & 7, thread >> 3
         h, part = np.int32(cuda.blockIdx.x) // n_parts, np.int32(cuda.blockIdx.x) % n_parts
         column, row, place = part * COLUMNS + group, np.int64(first[segment]), np.int64(slot[segment])
-        home = ((place * n_v_heads + h) * size + lane) * size + column
-        q_at = (h % n_k_heads) * size
+        home = memory_at(place, h, lane, column)
+        q_at, k_at, _ = channels_of(h)
         inputs = global_address(w) + 4 * row * channels
-        k_from, q_from = inputs + 4 * (n_k_heads * size + q_at + thread), inputs + 4 * (q_at + thread)
+        k_from, q_from = inputs + 4 * (k_at + thread), inputs + 4 * (q_at + thread)
         extra_from, extra_step = extras_of(w, g, beta, row, h, part, thread)
         here, after, coming = shared + 0, shared + slot_bytes, shared + 2 * slot_bytes
         fetch(here, thread, n, k_from, q_from, extra_from, extra_step)
         k_from, q_from, extra_from = k_from + batch_step, q_from + batch_step, extra_from + BATCH * extra_step
         fetch(after, thread, np.int32(n - BATCH), k_from, q_from, extra_from, extra_step)
         commit()
-        for j in range(n_held):
-            for i in range(rows):
-                state[rows * j + i] = memory[np.uint64(home + j * head_columns + 8 * i * size)]
+        fetch_memory(memory, home, state)
         wait_all()
         cuda.syncthreads()
         lane_at = 4 * pitch * lane
@@ -228,9 +252,7 @@ def chunk_scan_kernel(shape: ChunkScanShape, target: Target):
                         out[np.uint64(to + j * head_step)] = mul(sums[j], read_scale)
             here, after, coming = after, coming, here
         if keep:
-            for j in range(n_held):
-                for i in range(rows):
-                    memory[np.uint64(home + j * head_columns + 8 * i * size)] = state[rows * j + i]
+            store_memory(memory, home, state)
             move_tail(u, row, tail, place, n, np.int32(cuda.blockIdx.x))
         go_on()
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from strata.cuda.addresses import shared_four_floats, shared_two_floats
 from strata.cuda.float_tile_parts import shared_float
-from strata.cuda.scan import ZERO, _flushed, any_small_of
+from strata.cuda.scan_parts import ZERO, any_small_of, flushed
 from strata.cuda.seam import add, exchange_float, fma, jit, mul, sub
 
 COLUMNS = 16
@@ -76,7 +76,7 @@ def token_steps(size: int, pitch: int, n_held: int) -> SimpleNamespace:
             small |= any_small_of(state, at)
         if small:
             for i in range(n_held * rows):
-                state[i] = _flushed(state[i])
+                state[i] = flushed(state[i])
         load(then + lane_at, k)
         for j in range(n_held):
             o, r[j] = ZERO, ZERO

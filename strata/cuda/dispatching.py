@@ -13,6 +13,7 @@ Does not know: bytes of experts, the pool.
 
 from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,16 +121,8 @@ def order_and_sum(n, cached, fetched, starts, kinds, order, begins, lane):
         begins[n] = total
 
 
-@cache
-def dispatch_kernel(n_experts: int, n_used: int, n_threads: int, target: Target):
-    """Return the kernel, one block of n_threads.
-
-    kernel(layer, n_entries, ids, n_listed, experts, starts, entry_of, slot_of, sources, share, ring_room, n_slots, own_listed,
-    own_experts, own_starts, own_rows, own_entry_of, n_places, fetched, sizes, steps, headers, log, job_experts, job_starts, job_rows,
-    values, job_values, width): the router's lists; tables; the lists made, of n_places experts; the message.
-    """
-    part, room = parting(n_experts), n_experts + 1
-    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+def _writers(n_used: int, n_threads: int) -> SimpleNamespace:
+    """Build what all threads of the block write: the lists of the card's own products, the pool's jobs, and every entry's place."""
 
     @jit
     def write_lists(thread, n, cached, own, experts, starts, slot_of, first, n_slots, order, begins, shifts, own_experts, own_starts, n_places, fetched):
@@ -164,13 +157,29 @@ def dispatch_kernel(n_experts: int, n_used: int, n_threads: int, target: Target)
             if place >= first_job:
                 job_rows[place - first_job] = row
 
-    @jit
-    def write_header(headers, at, n_rows, n, cached, fetched, jobs, begins):
-        headers[at + N_ROWS], headers[at + N_DISTINCT], headers[at + N_CACHED] = n_rows, n, cached
-        headers[at + N_FETCHED], headers[at + N_JOBS] = fetched, jobs
-        headers[at + JOB_ENTRIES] = np.int32(begins[n] - begins[cached + fetched])
-        headers[at + CACHED_ENTRIES] = begins[cached]
-        headers[at + FETCHED_ENTRIES] = np.int32(begins[cached + fetched] - begins[cached])
+    return SimpleNamespace(lists=write_lists, jobs=write_jobs, entries=write_entries)
+
+
+@jit
+def _write_header(headers, at, n_rows, n, cached, fetched, jobs, begins):
+    headers[at + N_ROWS], headers[at + N_DISTINCT], headers[at + N_CACHED] = n_rows, n, cached
+    headers[at + N_FETCHED], headers[at + N_JOBS] = fetched, jobs
+    headers[at + JOB_ENTRIES] = np.int32(begins[n] - begins[cached + fetched])
+    headers[at + CACHED_ENTRIES] = begins[cached]
+    headers[at + FETCHED_ENTRIES] = np.int32(begins[cached + fetched] - begins[cached])
+
+
+@cache
+def dispatch_kernel(n_experts: int, n_used: int, n_threads: int, target: Target):
+    """Return the kernel, one block of n_threads.
+
+    kernel(layer, n_entries, ids, n_listed, experts, starts, entry_of, slot_of, sources, share, ring_room, n_slots, own_listed,
+    own_experts, own_starts, own_rows, own_entry_of, n_places, fetched, sizes, steps, headers, log, job_experts, job_starts, job_rows,
+    values, job_values, width): the router's lists; tables; the lists made, of n_places experts; the message.
+    """
+    part, room, write = parting(n_experts), n_experts + 1, _writers(n_used, n_threads)
+    write_lists, write_jobs, write_entries = write.lists, write.jobs, write.entries
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(n_threads)
     def run(
@@ -207,7 +216,7 @@ def dispatch_kernel(n_experts: int, n_used: int, n_threads: int, target: Target)
         if thread == 0:
             own_listed[0], steps[layer] = own, step
             sizes[STEP], sizes[JOBS], sizes[OWN_ENTRIES], sizes[ALL_ENTRIES], sizes[FETCHED] = step, jobs, begins[own], n_entries, fetches
-            write_header(headers, np.int64(layer) * FIELDS, n_rows, n, cached, fetches, jobs, begins)
+            _write_header(headers, np.int64(layer) * FIELDS, n_rows, n, cached, fetches, jobs, begins)
             at, flag = np.int64(layer) * FIELDS + FLAG, np.int32(2 * step + (1 if jobs > 0 else 0))
             if jobs > 0:
                 store_release(headers, at, np.uint32(flag))

@@ -8,8 +8,6 @@ go to other stages through pinned memory.  A window that is not kept holds a lan
 Does not know: other stages, drafts.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from strata.cuda.cell_classes import class_of
@@ -17,18 +15,20 @@ from strata.cuda.chunk_buffers import CardChunkBuffers, ChunkWorkspace
 from strata.cuda.device import CudaDevice
 from strata.cuda.graphs import GraphTable
 from strata.cuda.host_rows import HostRows
+from strata.cuda.lanes import LaneTable
 from strata.cuda.launch import BUILDING, Launch, send
 from strata.cuda.meeting import Meetings
 from strata.cuda.ngrams import launch_keep
 from strata.cuda.observed import run_observed, show
 from strata.cuda.placed import CardStage
+from strata.cuda.programs import Program, ProgramTable
 from strata.cuda.recorder import Recorder
 from strata.cuda.routing_log import RoutingLog
 from strata.cuda.scan import launch_commit
 from strata.cuda.sessions import Sessions
 from strata.cuda.state_taps import StateTaps
-from strata.cuda.taps import NO_TAPS, TOP, CardTaps, NoTaps, Tap, needs_taps
-from strata.cuda.workspace import PLACES, Lane, Workspace, make_lane
+from strata.cuda.taps import NO_TAPS, TOP, CardTaps, NoTaps, needs_taps
+from strata.cuda.workspace import PLACES, Lane, Workspace
 from strata.errors import DeviceError
 from strata.model.config import ModelConfig
 from strata.numerics.rotary import rotary_table
@@ -37,20 +37,6 @@ from strata.rows import Place, Window
 
 FIRST_RUNS = "what kernels and graphs take when they first run"
 """The purpose to which the driver's own memory is accounted (local memory, code that it loads late)."""
-MOST_WIDE = 4
-"""Uses of prompt chunks' lanes that are remembered: a lane that none of them used is dropped."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Program:
-    """The launches of a window shape, where its results lie, what is seen on the way, and the workspace of all that."""
-
-    launches: tuple[Launch, ...]
-    residual: object
-    logits: object
-    generation: int
-    taps: tuple[Tap, ...] = ()
-    work: Workspace | None = None
 
 
 class CudaExecutor:
@@ -77,13 +63,11 @@ class CudaExecutor:
         self.chunk_buffers: CardChunkBuffers | None = None
         self._chunk_work: ChunkWorkspace | None = None
         self.graphs = GraphTable(device)
-        self._programs: dict[tuple, Program] = {}
-        self._lanes: dict[tuple, list[Lane]] = {}
+        self.programs = ProgramTable(self.graphs)
+        self.lanes = LaneTable(device, self._tables, self.programs.forget_lane)
         self._pending: dict[Window, Lane] = {}
         self._pinned: dict[str, np.ndarray] = {}
         self._outgoing = HostRows(device)
-        self._n_lanes = 0
-        self._wide: list[Lane] = []
         self._unsent: Program | None = None
         self.last_residual = None
 
@@ -122,24 +106,24 @@ class CudaExecutor:
 
     def record(self, window: Window, is_first: bool, blocks, taps: CardTaps | None = None) -> tuple[Launch, ...]:
         """Return the launches of a window, with `taps` an observed one, and of its commit, without sending any: for a device that is a blueprint."""
-        lane = self._lane(window)
+        lane = self.lanes.take(window)
         key = self._key(window, lane, is_first)
         program = self._program(key, lane, is_first, blocks) if taps is None else self._record(key, lane, is_first, blocks, taps)
         launches = program.launches
         if not window.keep:
             launches += tuple(self._commit_launches(lane))
-        self._release(lane)
+        self.lanes.release(lane)
         return launches
 
     def _run_window(self, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
-        lane = self._lane(window)
+        lane = self.lanes.take(window)
         try:
             return self._run_in(lane, window, residual, blocks)
         except BaseException:
             if self.meetings is not None:
                 self.meetings.abort()
             if window not in self._pending:
-                self._release(lane)
+                self.lanes.release(lane)
             raise
 
     def _run_in(self, lane: Lane, window: Window, residual: np.ndarray | None, blocks) -> np.ndarray:
@@ -170,7 +154,7 @@ class CudaExecutor:
         if n_logits and self.observe is not None and "logits" in self.watched:
             self.observe(window, "logits", TOP, result, Place(rows=window.logit_rows))
         if window.keep:
-            self._release(lane)
+            self.lanes.release(lane)
         return result
 
     def _key(self, window: Window, lane: Lane, is_first: bool) -> tuple:
@@ -182,11 +166,11 @@ class CudaExecutor:
         """Return the program that a window of the first stage would run, its tables filled; nothing is sent.  For measurements."""
         with self.device.lock:
             self.device.attach()
-            lane = self._lane(window)
+            lane = self.lanes.take(window)
             lane.fill(self.device, window)
             program = self._program(self._key(window, lane, True), lane, True, blocks)
             self.device.synchronise()
-            self._release(lane)
+            self.lanes.release(lane)
             return program
 
     def _run(self, key: tuple, program: Program, window: Window) -> None:
@@ -203,12 +187,10 @@ class CudaExecutor:
         return send if self.meetings is None else self.meetings.sender(window)
 
     def _program(self, key: tuple, lane: Lane, is_first: bool, blocks) -> Program:
-        program = self._programs.get(key)
-        if program is not None and program.work is self.work_for(key[1]) and program.generation == program.work.generation:
-            return program
-        program = self._record(key, lane, is_first, blocks, NO_TAPS)
-        self._forget(lambda other: self._is_stale(self._programs[other]))
-        self._unsent = self._programs[key] = program
+        program = self.programs.find(key, self.work_for(key[1]))
+        if program is None:
+            program = self._unsent = self._record(key, lane, is_first, blocks, NO_TAPS)
+            self.programs.keep(key, program, (self.work, self._chunk_work))
         return program
 
     def work_for(self, n_rows: int) -> Workspace:
@@ -219,10 +201,6 @@ class CudaExecutor:
         if self._chunk_work is None or self._chunk_work.region.key != buffers.key:
             self._chunk_work = ChunkWorkspace(self.work, buffers)
         return self._chunk_work
-
-    def _is_stale(self, program: Program) -> bool:
-        """Whether a program's buffers moved, or are those of chunk buffers before the present ones."""
-        return program.generation != program.work.generation or program.work not in (self.work, self._chunk_work)
 
     def _record(self, key: tuple, lane: Lane, is_first: bool, blocks, taps: NoTaps) -> Program:
         """Record a window's launches, and the taps that `taps` wants."""
@@ -237,38 +215,6 @@ class CudaExecutor:
                 if work.generation == before:
                     break
         return Program(tuple(recorder.launches), recorder.residual, recorder.logits, before, taps.taken, work)
-
-    def _forget(self, is_stale) -> None:
-        """Drop programs and their graphs by key: what they hold is freed."""
-        for key in [key for key in self._programs if is_stale(key)]:
-            del self._programs[key]
-            self.graphs.forget(key)
-
-    def _lane(self, window: Window) -> Lane:
-        """Return a lane that no window holds."""
-        n, s = window.n_rows, window.n_rows if window.n_rows <= PLACES else len(window.segments)
-        free = self._lanes.setdefault((n, s), [])
-        if free:
-            return free.pop()
-        self._n_lanes += 1
-        return make_lane(self.device, self._lane_purpose(n, self._n_lanes), self._n_lanes, n, s)
-
-    def _lane_purpose(self, n_rows: int, number: int) -> str:
-        return self._tables if n_rows <= PLACES else f"{self._tables}: chunk {number}"
-
-    def _release(self, lane: Lane) -> None:
-        """Take a lane back; of those of prompt chunks only the latest are kept, with their programs."""
-        self._lanes.setdefault((lane.n_rows, lane.n_segments), []).append(lane)
-        if lane.n_rows <= PLACES:
-            return
-        self._wide.append(lane)
-        if len(self._wide) > MOST_WIDE:
-            oldest = self._wide.pop(0)
-            if oldest in self._wide:
-                return
-            self._lanes[oldest.n_rows, oldest.n_segments].remove(oldest)
-            self._forget(lambda key: key[0] == oldest.number)
-            self.device.give_back(self._lane_purpose(oldest.n_rows, oldest.number))
 
     def _send(self, name: str, values: np.ndarray, target) -> None:
         flat = values.reshape(-1)
@@ -307,7 +253,7 @@ class CudaExecutor:
             send(launches)
             self.device.synchronise()
             self._show_committed(window, kept)
-            self._release(lane)
+            self.lanes.release(lane)
 
     def _show_committed(self, window: Window, kept: np.ndarray) -> None:
         """Show the state that a commit stored."""
@@ -345,7 +291,7 @@ class CudaExecutor:
         """Drop what a failed window left behind."""
         lane = self._pending.pop(window, None)
         if lane is not None:
-            self._release(lane)
+            self.lanes.release(lane)
 
     def clear(self, slot: int) -> None:
         """Start a new session in a slot."""
@@ -369,14 +315,9 @@ class CudaExecutor:
         """Free graphs, sessions and buffers; the weights stay with whoever placed them."""
         with self.device.lock:
             self.device.attach()
-            self.graphs.clear()
-            self._programs.clear()
+            self.programs.clear()
             self._unsent = self.last_residual = self.meetings = self.chunk_buffers = self._chunk_work = None
-            wide = {lane.number: lane for lane in self._wide}
-            for lane in wide.values():
-                self.device.give_back(self._lane_purpose(lane.n_rows, lane.number))
-            self._wide.clear()
-            self._lanes.clear()
+            self.lanes.clear()
             self._pending.clear()
             self._pinned.clear()
             self._outgoing.close()

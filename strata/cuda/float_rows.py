@@ -27,6 +27,8 @@ from strata.numerics.orders import WIDE
 
 ZERO = np.float32(0.0)
 THREADS_PER_OUTPUT = 64
+MEETING = 128
+"""Floats per row and output in which the two warps of an output meet."""
 MOST_ROWS = 8
 LONG_ROW, LONG_OUTPUTS, ONE_ROW_OUTPUTS = 1024, 3, 2
 """Columns from which activation rows are staged, and how many outputs a block then has: they share the rows, and a large card has some
@@ -89,7 +91,7 @@ def shape_of(type_name: str, n_in: int, n_rows: int, room: int) -> FloatShape:
     pitch, row_bytes = (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16, n_rows * n_in * 4
 
     def bytes_of(n_outputs: int) -> int:
-        return n_outputs * (pitch + n_rows * 32 * 4 * 4)
+        return n_outputs * (pitch + 4 * MEETING * n_rows)
 
     if n_in >= LONG_ROW and row_bytes <= MOST_STAGED_BYTES:
         for n_outputs in (ONE_ROW_OUTPUTS if n_rows == 1 else LONG_OUTPUTS, 1):
@@ -97,6 +99,39 @@ def shape_of(type_name: str, n_in: int, n_rows: int, room: int) -> FloatShape:
                 return FloatShape(n_outputs, True, pitch, bytes_of(n_outputs) + row_bytes)
     n_outputs = 1 if n_in >= LONG_ROW else 4
     return FloatShape(n_outputs, False, pitch, bytes_of(n_outputs))
+
+
+@jit
+def fuse_four(w0, w1, w2, w3, x0, x1, x2, x3, lanes, at):
+    """lanes[at : at + 4] go on with four weights and activations."""
+    lanes[at] = fma(w0, x0, lanes[at])
+    lanes[at + 1] = fma(w1, x1, lanes[at + 1])
+    lanes[at + 2] = fma(w2, x2, lanes[at + 2])
+    lanes[at + 3] = fma(w3, x3, lanes[at + 3])
+
+
+def warps_meeting(n_rows: int):
+    """Build `hand_over(...)` and `total_of(...)`: the two warps of an output meet in MEETING floats per row of shared memory.
+
+    hand_over(lanes, floats, meeting, warp, in_warp): a warp's lanes of the rows that the other one sums, which are the odd ones for
+    the second; the block must meet behind it.  total_of(lanes, floats, meeting, r, in_warp): the sum of all lanes of row r.
+    """
+
+    @jit
+    def hand_over(lanes, floats, meeting, warp, in_warp):
+        for r in range(n_rows):
+            if (r & 1) != warp:
+                for j in range(4):
+                    floats[meeting + MEETING * r + 32 * j + in_warp] = lanes[4 * r + j]
+
+    @jit
+    def total_of(lanes, floats, meeting, r, in_warp):
+        at = meeting + MEETING * r + in_warp
+        v0, v1 = add(lanes[4 * r], floats[at]), add(lanes[4 * r + 1], floats[at + 32])
+        v2, v3 = add(lanes[4 * r + 2], floats[at + 64]), add(lanes[4 * r + 3], floats[at + 96])
+        return sum_in_warp(v0, v1, v2, v3, in_warp)
+
+    return hand_over, total_of
 
 
 def _advance(type_name: str, n_rows: int, staged: bool):
@@ -112,10 +147,7 @@ def _advance(type_name: str, n_rows: int, staged: bool):
                     x0, x1, x2, x3 = shared_four_floats(x_at + 4 * (r * n_in + i))
                 else:
                     x0, x1, x2, x3 = load_four_floats(x, 4 * (np.int64(r) * n_in + i))
-                lanes[4 * r] = fma(w0, x0, lanes[4 * r])
-                lanes[4 * r + 1] = fma(w1, x1, lanes[4 * r + 1])
-                lanes[4 * r + 2] = fma(w2, x2, lanes[4 * r + 2])
-                lanes[4 * r + 3] = fma(w3, x3, lanes[4 * r + 3])
+                fuse_four(w0, w1, w2, w3, x0, x1, x2, x3, lanes, 4 * r)
 
     return advance
 
@@ -129,7 +161,7 @@ def output_products(type_name: str, n_rows: int, n_outputs: int, staged: bool, t
     halfway, done = copies(target, 1), copies(target, 0)
     copy_weights, copy_row, commit = copier(16, 0, 0, target, once=True), copier(16, 0, 0, target), done.commit
     wait_half, wait_all = halfway.wait, done.wait
-    advance = _advance(type_name, n_rows, staged)
+    advance, (hand_over, total_of) = _advance(type_name, n_rows, staged), warps_meeting(n_rows)
     n_lanes, n_threads = 4 * n_rows, THREADS_PER_OUTPUT * n_outputs
 
     @jit
@@ -169,19 +201,13 @@ def output_products(type_name: str, n_rows: int, n_outputs: int, staged: bool, t
         wait_all()
         cuda.syncthreads()
         advance(slot + before, shared + 0, x, middle, n_in, thread, n_in, lanes)
-        meeting = ((staged_bytes + n_outputs * pitch) >> 2) + which * n_rows * 128
+        meeting = ((staged_bytes + n_outputs * pitch) >> 2) + which * n_rows * MEETING
         warp, in_warp = thread >> 5, thread & 31
-        for r in range(n_rows):
-            if (r & 1) != warp:
-                for j in range(4):
-                    floats[meeting + 128 * r + 32 * j + in_warp] = lanes[4 * r + j]
+        hand_over(lanes, floats, meeting, warp, in_warp)
         cuda.syncthreads()
         for r in range(n_rows):
             if (r & 1) == warp:
-                at = meeting + 128 * r + in_warp
-                v0, v1 = add(lanes[4 * r], floats[at]), add(lanes[4 * r + 1], floats[at + 32])
-                v2, v3 = add(lanes[4 * r + 2], floats[at + 64]), add(lanes[4 * r + 3], floats[at + 96])
-                total = sum_in_warp(v0, v1, v2, v3, in_warp)
+                total = total_of(lanes, floats, meeting, r, in_warp)
                 if in_warp == 0 and n < n_out:
                     store_global_float(out + 4 * (np.int64(r) * n_out + n), total)
 

@@ -9,7 +9,9 @@ from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.extending import intrinsic
 
-FLOAT, HALF = ir.FloatType(), ir.HalfType()
+from strata.numerics import conversions
+
+FLOAT = ir.FloatType()
 BYTE, SHORT, WORD, LONG, BIT = (ir.IntType(n) for n in (8, 16, 32, 64, 1))
 VOID = ir.VoidType()
 GLOBAL, SHARED = 1, 3
@@ -46,38 +48,9 @@ add, mul, div = rounded("add.rn.f", 2), rounded("mul.rn.f", 2), rounded("div.rn.
 fma, sqrt = rounded("fma.rn.f", 3), rounded("sqrt.rn.f", 1)
 
 
-@intrinsic
-def bits(typing_context, a):
-    return types.int32(types.float32), lambda context, builder, signature, arguments: builder.bitcast(arguments[0], WORD)
-
-
-@intrinsic
-def from_bits(typing_context, a):
-    return types.float32(types.int32), lambda context, builder, signature, arguments: builder.bitcast(arguments[0], FLOAT)
-
-
-@intrinsic
-def half(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.fpext(builder.bitcast(builder.trunc(arguments[0], SHORT), HALF), FLOAT)
-
-    return types.float32(types.uint32), emit
-
-
-@intrinsic
-def to_half(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(builder.fptrunc(arguments[0], HALF), SHORT)
-
-    return types.uint16(types.float32), emit
-
-
-@intrinsic
-def brain(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(builder.shl(arguments[0], ir.Constant(WORD, 16)), FLOAT)
-
-    return types.float32(types.uint32), emit
+CONVERSIONS = conversions.build(intrinsic, types)
+bits, from_bits = CONVERSIONS.bits, CONVERSIONS.from_bits
+half, to_half, brain = CONVERSIONS.half, CONVERSIONS.to_half, CONVERSIONS.brain
 
 
 @intrinsic

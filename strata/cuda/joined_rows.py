@@ -1,7 +1,7 @@
 """All products that a layer makes of one input in one launch: quantised matrices of one format, and float matrices beside them.
 
 A launch costs as much time as a few megabytes of weights, and a small matrix alone cannot fill a card.  Blocks are dealt out by
-ranges: first those of the float matrices (two outputs a block, as in float_rows.py), then those of up to three quantised
+ranges (dealing.py): first those of the float matrices (two outputs a block, as in float_rows.py), then those of up to three quantised
 matrices (as in rows.py).  Every block computes what it would have computed in a launch of its own matrix.
 
 Shapes as in rows.py and float_rows.py: codes, scales, sums are the coded rows, x the float rows; the products of matrix i go to
@@ -15,12 +15,12 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.addresses import global_address, shared_address
-from strata.cuda.float_rows import WIDEN_FOUR, output_products
+from strata.cuda.dealing import float_dealer, matrix_of_block
+from strata.cuda.float_rows import MEETING, WIDEN_FOUR, output_products
 from strata.cuda.rows import MIN_BLOCKS, ROWS_PER_TURN, THREADS, dense_block, shared_bytes
 from strata.cuda.seam import Target, jit, kernel, launch_dependents, wait_for_dependency
 from strata.formats.table import FORMATS
 
-MOST_MATRICES, MOST_FLOATS = 3, 2
 OUTPUTS = 2
 """Float outputs of a block."""
 FLOAT_BYTES = {1: 28000, 2: 36000, 3: 45000, 4: 57000, 5: 57000, 6: 57000, 7: 57000, 8: 57000}
@@ -34,7 +34,7 @@ def float_pitch(type_name: str, n_in: int) -> int:
 
 def float_cut(type_name: str, n_in: int, n_rows: int, outputs: int = OUTPUTS) -> tuple[bool, int]:
     """Return whether float activations are staged, and the shared memory in bytes of a block with so many float outputs."""
-    n_bytes = outputs * (float_pitch(type_name, n_in) + n_rows * 32 * 4 * 4)
+    n_bytes = outputs * (float_pitch(type_name, n_in) + 4 * MEETING * n_rows)
     with_rows = n_bytes + 4 * n_rows * n_in
     staged = with_rows <= FLOAT_BYTES[n_rows]
     return staged, with_rows if staged else n_bytes
@@ -77,34 +77,22 @@ def joined_rows(type_id: int, n_rows: int, float_type: str, staged: bool, target
     weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1).
     """
     quantised = dense_block(FORMATS[type_id], n_rows, target)
-    floats = float_block(float_type, n_rows, staged, target) if float_type else None
     has_floats = bool(float_type)
+    float_blocks_of, floats = float_dealer(float_block(float_type, n_rows, staged, target), OUTPUTS) if has_floats else (None, None)
 
     @kernel(THREADS, MIN_BLOCKS[n_rows])
     def run(
         raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_turns, codes, scales, sums, out_0, out_1, out_2,
         weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1,
     ):
-        block = np.int32(cuda.blockIdx.x)
+        before = np.int32(0)
         if has_floats:
-            n_first = np.int32((n_float_0 + OUTPUTS - 1) // OUTPUTS)
-            n_both = np.int32(n_first + (n_float_1 + OUTPUTS - 1) // OUTPUTS)
-            if block < n_both:
-                second = block >= n_first
-                weights = global_address(weights_1) if second else global_address(weights_0)
-                results = global_address(float_out_1) if second else global_address(float_out_0)
-                own = n_float_1 if second else n_float_0
-                floats(np.int32(block - n_first) if second else block, weights, n_in, own, pitch, x, results)
+            n_first, before = float_blocks_of(n_float_0, n_float_1)
+            if np.int32(cuda.blockIdx.x) < before:
+                floats(n_first, weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1)
                 return
-            block = np.int32(block - n_both)
         outputs = np.int32(n_turns * ROWS_PER_TURN)
-        first_1 = np.int32((n_out_0 + outputs - 1) // outputs)
-        first_2 = np.int32(first_1 + (n_out_1 + outputs - 1) // outputs)
-        raw, n_out, out = global_address(raw_0), n_out_0, out_0
-        if block >= first_2:
-            block, raw, n_out, out = np.int32(block - first_2), global_address(raw_2), n_out_2, out_2
-        elif block >= first_1:
-            block, raw, n_out, out = np.int32(block - first_1), global_address(raw_1), n_out_1, out_1
-        quantised(block, raw, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)
+        block, raw, n_out, out = matrix_of_block(before, outputs, raw_0, raw_1, raw_2, n_out_0, n_out_1, n_out_2, out_0, out_1, out_2)
+        quantised(block, global_address(raw), row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out)
 
     return run

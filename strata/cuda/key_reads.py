@@ -108,6 +108,16 @@ def _int8(size):
     return unpack, factor, value
 
 
+def piece_place(begin: int, row_bytes: int, turn: int):
+    """Build `place_of(cell, piece)`: bytes of shared memory before a piece, in rows of row_bytes from byte `begin` on."""
+
+    @jit
+    def place_of(cell, piece):
+        return begin + cell * row_bytes + 16 * (piece ^ (cell & turn))
+
+    return place_of
+
+
 BUILDERS = {"f32": _f32, "f16": _f16, "int8": _int8}
 
 

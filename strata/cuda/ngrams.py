@@ -14,15 +14,14 @@ from strata.cuda.addresses import shared_address
 from strata.cuda.chains import products, squares
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
-from strata.cuda.on_cuda import sigmoid, silu
-from strata.cuda.seam import Target, add, div, fma, jit, kernel, launch_dependents, mul, sqrt, sub, wait_for_dependency
+from strata.cuda.on_cuda import root_gate, silu
+from strata.cuda.seam import Target, add, div, fma, jit, kernel, launch_dependents, mul, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.warps import scale_from_sum, sum_eight, sum_row
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
 
 ZERO = np.float32(0.0)
-SMALLEST = np.float32(1e-6)
 THREADS, GATE_THREADS = 256, 512
 LARGEST_HIDDEN = 5600
 """Key and query of one stream must fit into a block's shared memory."""
@@ -55,18 +54,6 @@ def hash_kernel(n_heads: int, n_bigrams: int, target: Target):
         table_rows[i] = np.int64(value % sizes[h] + offsets[h])
 
     return run
-
-
-@jit
-def _root_gate(s):
-    """sigmoid(sign(s) * sqrt(max(|s|, 1e-6))), with sign(0) = 0."""
-    size = s if s > ZERO else sub(ZERO, s)
-    root = sqrt(size if size > SMALLEST else SMALLEST)
-    if s == ZERO:
-        root = ZERO
-    elif s < ZERO:
-        root = sub(ZERO, root)
-    return sigmoid(root) if s == s else s
 
 
 @cache
@@ -111,7 +98,7 @@ def gate_kernel(hidden: int, n_streams: int, target: Target):
         cuda.syncthreads()
         if thread < 32:
             # Four copies of the eight lanes: whole warps exchange.
-            strength = _root_gate(div(sum_eight(dot_chain(shared_address(a), shared_address(b), thread & 7)), root_hidden))
+            strength = root_gate(div(sum_eight(dot_chain(shared_address(a), shared_address(b), thread & 7)), root_hidden))
             if thread == 0:
                 found[2] = strength
         cuda.syncthreads()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.cuda import joined_rows, products, rows, window_kernels
+from strata.cuda import dealing, joined_rows, products, rows, window_kernels
 from strata.cuda.device import CudaDevice
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.placed import FloatMatrix
@@ -43,8 +43,8 @@ def launch_projections(
         (floats if isinstance(one.matrix, FloatMatrix) else packed).append(one)
     if len({one.matrix.n_in for one in (*packed, *floats)}) > 1:
         raise DeviceError("products of one input", "the matrices have different numbers of columns", "launch them by themselves")
-    launches, pairs = [], _alike(floats, joined_rows.MOST_FLOATS, lambda m: m.type_name)
-    for parts in _alike(packed, joined_rows.MOST_MATRICES, lambda m: m.type_id):
+    launches, pairs = [], _alike(floats, dealing.MOST_FLOATS, lambda m: m.type_name)
+    for parts in _alike(packed, dealing.MOST_MATRICES, lambda m: m.type_id):
         m = parts[0].matrix
         cut = window_kernels.cut_for(device, [one.matrix for one in parts], n_rows)
         if cut is not None:
@@ -93,9 +93,9 @@ def _joined(device: CudaDevice, parts, beside, values, coded: Coded, n_rows: int
     if len(parts) == 1 and not beside:
         return products.dense(device, parts[0].matrix, coded, n_rows, parts[0].out, programmatic)
     m = parts[0].matrix
-    raws, n_outs, outs = _filled(parts, joined_rows.MOST_MATRICES)
-    weights, n_floats, float_outs = _filled(beside or parts, joined_rows.MOST_FLOATS)
-    n_floats = n_floats if beside else [0] * joined_rows.MOST_FLOATS
+    raws, n_outs, outs = _filled(parts, dealing.MOST_MATRICES)
+    weights, n_floats, float_outs = _filled(beside or parts, dealing.MOST_FLOATS)
+    n_floats = n_floats if beside else [0] * dealing.MOST_FLOATS
     float_type = beside[0].matrix.type_name if beside else ""
     staged = bool(beside) and joined_rows.float_cut(float_type, m.n_in, n_rows)[0]
     pitch = joined_rows.float_pitch(float_type, m.n_in) if beside else 0
@@ -123,7 +123,7 @@ def _tiled(device: CudaDevice, parts, coded: Coded, n_rows: int, programmatic: b
     if len(parts) == 1:
         return products.dense(device, parts[0].matrix, coded, n_rows, parts[0].out, programmatic)
     m = parts[0].matrix
-    raws, n_outs, outs = _filled(parts, joined_rows.MOST_MATRICES)
+    raws, n_outs, outs = _filled(parts, dealing.MOST_MATRICES)
     n_blocks = sum(-(-n // WINDOW.n_outputs) for n in n_outs)
     sizes = _int32s(m.row_bytes, m.n_groups, *n_outs, n_rows)
     shape = Shape((n_blocks, 1), WINDOW.n_threads, layout_of(m.type_id, WINDOW).shared_bytes)

@@ -19,14 +19,14 @@ from strata.cuda.addresses import copier, global_address, shared_address, shared
 from strata.cuda.choosing import last_block
 from strata.cuda.device import CudaDevice
 from strata.cuda.expert_products import most_shared_bytes
-from strata.cuda.float_rows import THREADS_PER_OUTPUT, WIDEN_FOUR, sum_in_warp
+from strata.cuda.float_rows import MEETING, THREADS_PER_OUTPUT, WIDEN_FOUR, fuse_four, warps_meeting
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.posting import post
 from strata.cuda.products import Lists
 from strata.cuda.ranking import SCRATCH
 from strata.cuda.router_rows import row_logits
 from strata.cuda.routing import LARGEST_LIST
-from strata.cuda.seam import Target, add, copies, fma, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency
+from strata.cuda.seam import Target, copies, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.model.config import ModelConfig
 from strata.numerics.orders import WIDE
@@ -42,8 +42,6 @@ STATIC_BYTES = 4 * (2 * LARGEST_LIST + WARPS * SCRATCH + WARPS)
 PLAIN, STAGED, BY_ROWS = "plain", "staged", "by rows"
 """Ways of a block's products: 64 threads an output, activations read from outside or staged in shared memory; or as in router_rows.py."""
 BY_ROWS_FROM = 3
-MEETING = 128
-"""Floats per row and output in which the two warps of an output meet."""
 
 
 def _row_pitch(type_name: str, n_in: int) -> int:
@@ -73,31 +71,23 @@ def _advance(type_name: str, n_in: int, n_rows: int, staged: bool):
                         x0, x1, x2, x3 = shared_four_floats(x_at + 4 * (r * n_in + i))
                     else:
                         x0, x1, x2, x3 = load_four_floats(x, 4 * (np.int64(r) * n_in + i))
-                    lanes[4 * r] = fma(w0, x0, lanes[4 * r])
-                    lanes[4 * r + 1] = fma(w1, x1, lanes[4 * r + 1])
-                    lanes[4 * r + 2] = fma(w2, x2, lanes[4 * r + 2])
-                    lanes[4 * r + 3] = fma(w3, x3, lanes[4 * r + 3])
+                    fuse_four(w0, w1, w2, w3, x0, x1, x2, x3, lanes, 4 * r)
 
     return advance
 
 
 def _totals(n_rows: int, n_experts: int):
     """Build `store_totals(lanes, floats, meeting, thread, n, logits, posted, shared_gate)`: the sums over 64 threads' lanes, as in float_rows.py."""
+    hand_over, total_of = warps_meeting(n_rows)
 
     @jit
     def store_totals(lanes, floats, meeting, thread, n, logits, posted, shared_gate):
         warp, in_warp = thread >> 5, thread & 31
-        for r in range(n_rows):
-            if (r & 1) != warp:
-                for j in range(4):
-                    floats[meeting + MEETING * r + 32 * j + in_warp] = lanes[4 * r + j]
+        hand_over(lanes, floats, meeting, warp, in_warp)
         cuda.syncthreads()
         for r in range(n_rows):
             if (r & 1) == warp:
-                at = meeting + MEETING * r + in_warp
-                v0, v1 = add(lanes[4 * r], floats[at]), add(lanes[4 * r + 1], floats[at + 32])
-                v2, v3 = add(lanes[4 * r + 2], floats[at + 64]), add(lanes[4 * r + 3], floats[at + 96])
-                total = sum_in_warp(v0, v1, v2, v3, in_warp)
+                total = total_of(lanes, floats, meeting, r, in_warp)
                 if in_warp == 0 and n < n_experts:
                     post(posted, np.int64(r) * n_experts + n, total)
                     logits[np.int64(r) * n_experts + n] = total

@@ -28,20 +28,11 @@ from strata.cuda.gdn import check, output_gate
 from strata.cuda.group_codes import arrays_of, group_coder
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.products import Coded
-from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, mul, sub, wait_for_dependency
+from strata.cuda.scan_parts import COLUMNS, PAD, ZERO, column_helpers, memory_helpers, output_of_lane, tail_mover, token_places
+from strata.cuda.seam import Target, fma, kernel, launch_dependents, load_four_floats, mul, sub, wait_for_dependency
 from strata.cuda.shapes import require
-from strata.cuda.small_values import any_small
-from strata.cuda.stores import store_four_floats
-from strata.cuda.warps import sum_eight
 from strata.cuda.window_tables import WindowTables
 from strata.model.config import ModelConfig
-
-ZERO = np.float32(0.0)
-SMALLEST = np.float32(2.0**-100)
-COLUMNS = 4
-"""Columns of the memory per thread."""
-PAD = 4
-"""Floats between two lanes' parts of k or q in shared memory: eight 16-byte reads meet no bank twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,101 +77,6 @@ class ScanShape:
         return self.n_threads, 4 * (self.n_staged + self.size)
 
 
-@jit
-def _flushed(value):
-    """Entries below 2^-100 become +0; NaN stays."""
-    return ZERO if abs(value) < SMALLEST else value
-
-
-@jit
-def _advance(state, at, k, decay, d0, d1, d2, d3):
-    """One row of the thread's four columns: M = k delta + g M, but for what becomes +0."""
-    state[at], state[at + 1] = fma(k, d0, mul(decay, state[at])), fma(k, d1, mul(decay, state[at + 1]))
-    state[at + 2], state[at + 3] = fma(k, d2, mul(decay, state[at + 2])), fma(k, d3, mul(decay, state[at + 3]))
-
-
-@jit
-def any_small_of(state, at):
-    """Whether one of state[at : at + 8] is to become +0."""
-    return any_small(
-        state[at], state[at + 1], state[at + 2], state[at + 3], state[at + 4], state[at + 5], state[at + 6], state[at + 7]
-    )
-
-
-def _column_helpers(size: int):
-    """Build the helpers on a thread's columns; `at` is where its lane's part of k or q begins."""
-    rows_per_lane = size // 8
-
-    @jit
-    def multiply(x, at, state, sums):
-        """sums[c] = sum_i x_i M_ic in the eight-lane order."""
-        for c in range(COLUMNS):
-            sums[c] = ZERO
-        for r in range(0, rows_per_lane, 4):
-            x0, x1, x2, x3 = load_four_floats(x, 4 * (at + r))
-            for c in range(COLUMNS):
-                sums[c] = fma(x0, state[4 * r + c], sums[c])
-                sums[c] = fma(x1, state[4 * r + 4 + c], sums[c])
-                sums[c] = fma(x2, state[4 * r + 8 + c], sums[c])
-                sums[c] = fma(x3, state[4 * r + 12 + c], sums[c])
-        for c in range(COLUMNS):
-            sums[c] = sum_eight(sums[c])
-
-    @jit
-    def update(x, at, state, decay, d0, d1, d2, d3):
-        """M = k delta + g M; entries are only written once more where one of the thread's is below 2^-100, which is rare."""
-        small = False
-        for r in range(0, rows_per_lane, 4):
-            k0, k1, k2, k3 = load_four_floats(x, 4 * (at + r))
-            _advance(state, 4 * r, k0, decay, d0, d1, d2, d3)
-            _advance(state, 4 * r + 4, k1, decay, d0, d1, d2, d3)
-            _advance(state, 4 * r + 8, k2, decay, d0, d1, d2, d3)
-            _advance(state, 4 * r + 12, k3, decay, d0, d1, d2, d3)
-            small |= any_small_of(state, 4 * r) | any_small_of(state, 4 * r + 8)
-        if small:
-            for i in range(COLUMNS * rows_per_lane):
-                state[i] = _flushed(state[i])
-
-    return multiply, update
-
-
-def _memory_helpers(size: int):
-    """Build `fetch` and `store` between a thread's registers and its columns of the memory, `at` being its first value."""
-    rows_per_lane = size // 8
-
-    @jit
-    def fetch(memory, at, state):
-        for r in range(rows_per_lane):
-            state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3] = load_four_floats(memory, 4 * (at + 8 * r * size))
-
-    @jit
-    def store(memory, at, state):
-        for r in range(rows_per_lane):
-            a, b, c, d = state[4 * r], state[4 * r + 1], state[4 * r + 2], state[4 * r + 3]
-            store_four_floats(memory, 4 * (at + 8 * r * size), a, b, c, d)
-
-    return fetch, store
-
-
-def _tail_mover(shape: ScanShape):
-    """Build `move(u, row, tail, slot, n, block)`: this block's channels of tail = the last rows of (tail, then n rows of u)."""
-    depth, channels, n_threads = shape.n_taps - 1, shape.channels, shape.n_threads
-    stride = shape.n_blocks * n_threads
-
-    @jit
-    def move(u, row, tail, slot, n, block):
-        for channel in range(block * n_threads + np.int32(cuda.threadIdx.x), channels, stride):
-            base = slot * depth * channels + channel
-            for t in range(depth):
-                source = t + n
-                if source < depth:
-                    tail[base + t * channels] = tail[base + source * channels]
-                else:
-                    tail[base + t * channels] = u[(row + source - depth) * channels + channel]
-
-    return move
-
-
 @cache
 def scan_kernel(shape: ScanShape, target: Target):
     """Return the kernel; grid (v_heads * n_parts, layers * segments), shape.n_threads threads.
@@ -192,16 +88,13 @@ def scan_kernel(shape: ScanShape, target: Target):
     keep, read, finish, channels, n_threads = shape.keep, shape.read, shape.finish, shape.channels, shape.n_threads
     pitch, n_staged = shape.pitch, shape.n_staged
     vector, n_state, part_columns = 8 * pitch, COLUMNS * (size // 8), size // n_parts
+    staged_at, channels_of, memory_at = token_places(size, pitch, n_k_heads, n_v_heads)
     n_loads = (size + n_threads - 1) // n_threads
-    multiply, update = _column_helpers(size)
-    fetch, store = _memory_helpers(size)
-    move_tail, gated_value = _tail_mover(shape), output_gate(size)
+    multiply, update = column_helpers(size)
+    fetch, store = memory_helpers(size)
+    move_tail, gated_value = tail_mover(shape), output_gate(size)
     code_group = group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
-
-    @jit
-    def place(i):
-        return (i & 7) * pitch + (i >> 3)
 
     @kernel(n_threads, 1 if finish else 512 // n_threads)
     def run(
@@ -221,18 +114,18 @@ def scan_kernel(shape: ScanShape, target: Target):
         h, part = np.int32(cuda.blockIdx.x) // n_parts, np.int32(cuda.blockIdx.x) % n_parts
         column = part * part_columns + group * COLUMNS
         place_of_slot = layer * n_slots + slot[segment]
-        home = ((place_of_slot * n_v_heads + h) * size + lane) * size + column
+        home = memory_at(place_of_slot, h, lane, column)
         fetch(memory, home, state)
         wait_before()
         row = first_row = layer * row_capacity + first[segment]
-        q_at = (h % n_k_heads) * size
-        k_at, v_at = n_k_heads * size + q_at, (2 * n_k_heads + h) * size + column
+        q_at, k_at, v_at = channels_of(h)
+        v_at += column
         for m in range(n_loads):
             i = thread + m * n_threads
             if i < size:
-                staged[place(i)] = w[row * channels + k_at + i]
+                staged[staged_at(i)] = w[row * channels + k_at + i]
                 if read:
-                    staged[vector + place(i)] = w[row * channels + q_at + i]
+                    staged[vector + staged_at(i)] = w[row * channels + q_at + i]
         v0, v1, v2, v3 = load_four_floats(w, 4 * (row * channels + v_at))
         decay, strength = g[row * n_v_heads + h], beta[row * n_v_heads + h]
         buffer = np.int32(0)
@@ -261,9 +154,7 @@ def scan_kernel(shape: ScanShape, target: Target):
             update(staged, at, state, decay, d0, d1, d2, d3)
             if read:
                 multiply(staged, at + vector, state, products)
-                mine = products[1] if lane == 1 else products[0]
-                mine = products[2] if lane == 2 else mine
-                mine = mul(products[3] if lane == 3 else mine, read_scale)
+                mine = output_of_lane(products, lane, read_scale)
                 if lane < COLUMNS:
                     out[(row * n_v_heads + h) * size + column + lane] = mine
                     if finish:
@@ -280,9 +171,9 @@ def scan_kernel(shape: ScanShape, target: Target):
                 for m in range(n_loads):
                     i = thread + m * n_threads
                     if i < size:
-                        staged[buffer * 2 * vector + place(i)] = next_k[m]
+                        staged[buffer * 2 * vector + staged_at(i)] = next_k[m]
                         if read:
-                            staged[buffer * 2 * vector + vector + place(i)] = next_q[m]
+                            staged[buffer * 2 * vector + vector + staged_at(i)] = next_q[m]
             v0, v1, v2, v3, decay, strength = u0, u1, u2, u3, next_decay, next_strength
             row += 1
         if keep:

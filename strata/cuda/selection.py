@@ -83,53 +83,61 @@ def _sum_before(counts, warp, lane):
     return sum_int(value if lane < warp else np.int32(0))
 
 
-@cache
-def selection_kernel(block: int, width: int, target: Target):
-    """Return kernel(scores, positions, most_blocks, cells, counts); grid (rows), THREADS threads."""
-    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
+@jit
+def _find_last_whole(scores, base, n_blocks, histogram, words, thread):
+    """The key of the last block taken whole."""
+    lane, found = thread & 31, np.uint32(0)
+    for turn in range(4):
+        shift = np.uint32(24 - 8 * turn)
+        for bin_ in range(thread, BINS, THREADS):
+            histogram[bin_] = 0
+        cuda.syncthreads()
+        for first in range((thread >> 5) * 32, n_blocks, THREADS):
+            b = np.int32(first + lane)
+            inside = b < n_blocks
+            digits = _digits(scores[base + b]) if inside else np.uint32(0)
+            shifted = digits >> shift
+            matches = inside and (turn == 0 or (shifted >> np.uint32(8)) == found)
+            _count_digit(histogram, np.int32(shifted & np.uint32(BINS - 1)), matches, lane)
+        cuda.syncthreads()
+        if thread < 32:
+            _find_digit(histogram, words, lane)
+        cuda.syncthreads()
+        found = (found << np.uint32(8)) | np.uint32(words[DIGIT])
+    return np.int32(found ^ TOP_BIT)
 
-    @jit
-    def find_last_whole(scores, base, n_blocks, histogram, words, thread):
-        """The key of the last block taken whole."""
-        lane, found = thread & 31, np.uint32(0)
-        for turn in range(4):
-            shift = np.uint32(24 - 8 * turn)
-            for bin_ in range(thread, BINS, THREADS):
-                histogram[bin_] = 0
-            cuda.syncthreads()
-            for first in range((thread >> 5) * 32, n_blocks, THREADS):
-                b = np.int32(first + lane)
-                inside = b < n_blocks
-                digits = _digits(scores[base + b]) if inside else np.uint32(0)
-                shifted = digits >> shift
-                matches = inside and (turn == 0 or (shifted >> np.uint32(8)) == found)
-                _count_digit(histogram, np.int32(shifted & np.uint32(BINS - 1)), matches, lane)
-            cuda.syncthreads()
-            if thread < 32:
-                _find_digit(histogram, words, lane)
-            cuda.syncthreads()
-            found = (found << np.uint32(8)) | np.uint32(words[DIGIT])
-        return np.int32(found ^ TOP_BIT)
 
-    @jit
-    def count_blocks(scores, base, begin, end, last, lane, keys, blocks, greater_of, equal_of, warp):
-        """A warp's blocks above and equal to the last whole one, and its best block below."""
-        greater, equal, best, best_block = np.int32(0), np.int32(0), LOWEST, NO_BLOCK
-        for b in range(begin + lane, end, 32):
-            k = key(scores[base + b])
-            greater += 1 if k > last else 0
-            equal += 1 if k == last else 0
-            if k < last and (best_block == NO_BLOCK or k > best):
-                best, best_block = k, np.int32(b)
-        greater, equal = sum_int(greater), sum_int(equal)
-        top = largest_int(best)
-        block_of = smallest_int(best_block if best == top else NO_BLOCK)
-        if lane == 0:
-            greater_of[warp], equal_of[warp], keys[warp], blocks[warp] = greater, equal, top, block_of
+@jit
+def _count_blocks(scores, base, begin, end, last, lane, keys, blocks, greater_of, equal_of, warp):
+    """A warp's blocks above and equal to the last whole one, and its best block below."""
+    greater, equal, best, best_block = np.int32(0), np.int32(0), LOWEST, NO_BLOCK
+    for b in range(begin + lane, end, 32):
+        k = key(scores[base + b])
+        greater += 1 if k > last else 0
+        equal += 1 if k == last else 0
+        if k < last and (best_block == NO_BLOCK or k > best):
+            best, best_block = k, np.int32(b)
+    greater, equal = sum_int(greater), sum_int(equal)
+    top = largest_int(best)
+    block_of = smallest_int(best_block if best == top else NO_BLOCK)
+    if lane == 0:
+        greater_of[warp], equal_of[warp], keys[warp], blocks[warp] = greater, equal, top, block_of
+
+
+@jit
+def _best_below(keys, blocks, lane):
+    """The first of the best blocks that all warps found below the last whole one."""
+    own = blocks[lane] if lane < WARPS else NO_BLOCK
+    best = keys[lane] if own != NO_BLOCK else LOWEST
+    top = largest_int(best)
+    return smallest_int(own if best == top else NO_BLOCK)
+
+
+def _placing(block: int):
+    """Build `place_blocks(...)`: write the cells of a warp's blocks, ascending; greater and equal count the blocks before."""
 
     @jit
     def place_blocks(scores, base, begin, end, last, n_equal_taken, part_block, n_part, greater, equal, lane, cells, out):
-        """Write the cells of a warp's blocks, ascending; greater and equal count the blocks before."""
         for first in range(begin, end, 32):
             b = np.int32(first + lane)
             inside = b < end
@@ -150,6 +158,14 @@ def selection_kernel(block: int, width: int, target: Target):
                 cells[at + offset] = b * block + offset
             greater += count_bits(above_bits)
             equal += count_bits(level_bits)
+
+    return place_blocks
+
+
+@cache
+def selection_kernel(block: int, width: int, target: Target):
+    """Return kernel(scores, positions, most_blocks, cells, counts); grid (rows), THREADS threads."""
+    place_blocks, go_on, wait_before = _placing(block), launch_dependents(target), wait_for_dependency(target)
 
     @kernel(THREADS)
     def run(scores, positions, most_blocks, cells, counts):
@@ -177,19 +193,16 @@ def selection_kernel(block: int, width: int, target: Target):
         n_whole, n_part = np.int32((width - n_tail) // block), np.int32((width - n_tail) % block)
         if thread == 0:
             words[REMAINING] = n_whole
-        last = find_last_whole(scores, base, n_blocks, histogram, words, thread)
+        last = _find_last_whole(scores, base, n_blocks, histogram, words, thread)
         n_equal_taken, n_equal = words[REMAINING], words[EQUAL]
         share = np.int32((n_blocks + THREADS - 1) // THREADS * 32)
         begin, end = warp * share, min(np.int32((warp + 1) * share), n_blocks)
-        count_blocks(scores, base, begin, end, last, lane, keys, blocks, greater_of, equal_of, warp)
+        _count_blocks(scores, base, begin, end, last, lane, keys, blocks, greater_of, equal_of, warp)
         cuda.syncthreads()
         # Without a part, or where it ranks among the equal ones, no other block is looked for.
         part_block = NO_BLOCK
         if n_part > 0 and n_equal_taken == n_equal:
-            own = blocks[lane] if lane < WARPS else NO_BLOCK
-            best = keys[lane] if own != NO_BLOCK else LOWEST
-            top = largest_int(best)
-            part_block = smallest_int(own if best == top else NO_BLOCK)
+            part_block = _best_below(keys, blocks, lane)
         greater, equal = _sum_before(greater_of, warp, lane), _sum_before(equal_of, warp, lane)
         place_blocks(scores, base, begin, end, last, n_equal_taken, part_block, n_part, greater, equal, lane, cells, out)
         if thread < n_tail:

@@ -1,7 +1,7 @@
-"""Reads of keys and values that lie in shared memory as their formats' codes, four values at a time.
+"""Keys and values of a split in shared memory as their formats' codes: where they lie, reads of four values at a time, dot products.
 
 Keys lie as key_reads.py describes (pieces of 16 bytes that change places), values as they are in the cells; int8 scales are widened
-where they are fetched.  The values are those of host/cells.py.  Does not know: who fetches, scores, softmax.
+where they are fetched.  The values are those of host/cells.py.  Does not know: who fetches, softmax.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import numpy as np
 from strata.cuda.attention_parts import SPLIT
 from strata.cuda.cells import INT8_GROUP
 from strata.cuda.key_reads import cell_reader
-from strata.cuda.seam import half, jit, load_two_words, load_u16, load_word, mul
+from strata.cuda.seam import fma, half, jit, load_four_floats, load_two_words, load_u16, load_word, mul
 
 FORMATS = ("f16", "int8")
 """Formats whose keys and values of a split fit into shared memory together."""
@@ -95,13 +95,74 @@ def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
 
 
 @jit
-def no_more(shared, round_, cell, part, queries_byte, values, sums):
+def _no_more(shared, round_, cell, part, queries_byte, values, sums):
     """The end of a chain of steps."""
     return
 
 
-def staged_reader(shape) -> StagedReader:
-    """Return the reader for a shape with `kv`, `size`, and `values_at`, `n_scales`, `scales_at` in floats of shared memory."""
+def dot_steps(size: int, heads: int, read: StagedReader, n_cells: int, eight: int = 0):
+    """Build `step(...)`: eights `eight` .. of a round with one cell or two, each written out so that offsets are constants.
+
+    step(shared, round_, cell, part, queries_byte, values, sums): sums[4 h :] go on, four lanes of head h's dot product with the
+    cell; with two cells sums[4 (heads + h) :] are those of cell + 32.  values float32 [4 n_cells].
+    """
+    if eight == read.per_round:
+        return _no_more
+    keys, following, n_half = read.keys, dot_steps(size, heads, read, n_cells, eight + 1), 4 * heads
+
+    @jit
+    def step(shared, round_, cell, part, queries_byte, values, sums):
+        keys(shared, round_, cell, eight, part, values, 0)
+        if n_cells == 2:
+            keys(shared, round_, cell + 32, eight, part, values, 4)
+        for h in range(heads):
+            q0, q1, q2, q3 = load_four_floats(shared, np.int64(queries_byte + 4 * h * size + 32 * eight))
+            s, t = 4 * h, n_half + 4 * h
+            sums[s] = fma(q0, values[0], sums[s])
+            sums[s + 1] = fma(q1, values[1], sums[s + 1])
+            sums[s + 2] = fma(q2, values[2], sums[s + 2])
+            sums[s + 3] = fma(q3, values[3], sums[s + 3])
+            if n_cells == 2:
+                sums[t] = fma(q0, values[4], sums[t])
+                sums[t + 1] = fma(q1, values[5], sums[t + 1])
+                sums[t + 2] = fma(q2, values[6], sums[t + 2])
+                sums[t + 3] = fma(q3, values[7], sums[t + 3])
+        following(shared, round_, cell, part, queries_byte, values, sums)
+
+    return step
+
+
+class StagedLayout:
+    """Where a split's keys, values and their scales lie, in floats of shared memory, for shapes with `kv` and `size`; queries follow."""
+
+    __slots__ = ()
+
+    @property
+    def row_floats(self) -> int:
+        return 4 * cell_reader(self.kv, self.size).pieces
+
+    @property
+    def n_scales(self) -> int:
+        """Scales of a vector."""
+        return self.size // INT8_GROUP if self.kv == "int8" else 0
+
+    @property
+    def values_at(self) -> int:
+        """Floats before the values: the keys."""
+        return SPLIT * self.row_floats
+
+    @property
+    def scales_at(self) -> int:
+        """Floats before the scales of keys, then of values."""
+        return 2 * SPLIT * self.row_floats
+
+    @property
+    def queries_at(self) -> int:
+        return self.scales_at + 2 * SPLIT * self.n_scales
+
+
+def staged_reader(shape: StagedLayout) -> StagedReader:
+    """Return the reader for a shape."""
     reader = cell_reader(shape.kv, shape.size)
     places = (16 * reader.pieces, reader.turn, 4 * shape.values_at)
     return _codes(*places, shape.n_scales, shape.scales_at) if shape.kv == "int8" else _halves(*places)

@@ -11,6 +11,7 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.addresses import global_address, shared_address
+from strata.cuda.dealing import matrix_of_block
 from strata.cuda.seam import Target, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.staging import staging_of, weight_fetcher
 from strata.cuda.tile_meeting import lanes_meeting
@@ -154,15 +155,8 @@ def joined_tiles(type_id: int, tile: Tile, target: Target):
     def run(
         raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, codes, scales, sums, out_0, out_1, out_2
     ):
-        block = np.int32(cuda.blockIdx.x)
         row = min(np.int32(np.int32(cuda.threadIdx.x) // per_row), np.int32(n_rows - 1))
-        first_1 = np.int32((n_out_0 + n_outputs - 1) // n_outputs)
-        first_2 = np.int32(first_1 + (n_out_1 + n_outputs - 1) // n_outputs)
-        raw, n_out, out = raw_0, n_out_0, out_0
-        if block >= first_2:
-            block, raw, n_out, out = np.int32(block - first_2), raw_2, n_out_2, out_2
-        elif block >= first_1:
-            block, raw, n_out, out = np.int32(block - first_1), raw_1, n_out_1, out_1
+        block, raw, n_out, out = matrix_of_block(np.int32(0), n_outputs, raw_0, raw_1, raw_2, n_out_0, n_out_1, n_out_2, out_0, out_1, out_2)
         first_output = np.int32(block * n_outputs)
         product(
             raw, np.int64(0), row_bytes, n_groups, n_out, first_output, np.int32(1), row, n_rows, np.int32(0), codes, scales, sums, out

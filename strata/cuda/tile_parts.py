@@ -1,9 +1,6 @@
 """The inner parts of the tile kernels: copying a stage, and one group's products.
 
-A group's integer, times its sub-scales where it has two, is exact and below 2^24 (see the formats); so is its product with
-one sub-scale in float32.  Integers become floats without a conversion: a product starts from the bits of 3 * 2^22, so that its bits
-are those of the float 3 * 2^22 + n (|n| < 2^22: 32 products of bytes), and one exact operation takes the constant away again, with
-the sub-scale where there is one.  Does not know: matrices, experts.
+Numbers are those of lifted.py.  Does not know: matrices, experts.
 """
 
 import numpy as np
@@ -11,7 +8,8 @@ import numpy as np
 from strata.cuda.addresses import (
     copier, global_address, shared_four_words, shared_two_floats, shared_two_words, shared_word,
 )
-from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float, shuffle_int
+from strata.cuda.lifted import LIFTED, PER_ROW, group_number, row_scales
+from strata.cuda.seam import Target, fma, from_bits, jit, mma16, mma32, mul, shuffle_int
 from strata.cuda.staging import staging_of
 from strata.cuda.tile_words import tile_reader_of
 from strata.cuda.tiles import Layout, Tile
@@ -21,13 +19,6 @@ from strata.numerics.orders import EIGHT
 
 ZERO = np.float32(0.0)
 NOTHING = np.int32(0)
-LIFTED = np.int32(0x4B400000)
-MINUS_LIFT = np.float32(-(3 << 22))
-"""The bits that a product starts from, and the negative of the float that has them."""
-FINE_BLOCK = 64
-"""Weights of the largest block that has no sub-scales."""
-PER_ROW = 4
-"""Floats kept per output row: d, offset, and first and second sub-scale, or one and -LIFT times it (where there are any)."""
 
 
 def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: Target):
@@ -111,34 +102,14 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     split_scales, has_offset = form.split_scales, form.has_offset
     whole, part = mma32(target), mma16(target)
     bands, columns, code_pitch, n_halves = tile.bands, tile.columns, layout.code_pitch, 2 * tile.bands
-    has_scale = form.block_weights > FINE_BLOCK and not split_scales
+    spread, number = row_scales(form), group_number(form)
     at_once = min(columns, tile.side_by_side)
 
     @jit
     def gather(own, more, first_source, values):
         """Fetch the scales of this thread's rows from the threads that unpacked them; `more`: those of rows from 32 on."""
         for half in range(n_halves):
-            d, s0, s1, offset = own if half < 4 else more
-            source, v = np.int32(first_source + 8 * (half & 3)), PER_ROW * half
-            values[v] = shuffle_float(d, source)
-            if has_offset:
-                values[v + 1] = shuffle_float(offset, source)
-            if has_scale or split_scales:
-                values[v + 2] = shuffle_float(np.float32(s0), source)
-            if has_scale:
-                values[v + 3] = mul(MINUS_LIFT, values[v + 2])
-            if split_scales:
-                values[v + 3] = shuffle_float(np.float32(s1), source)
-
-    @jit
-    def number(values, v, first, second):
-        """The group's integer as a float, from the sums of its products; nothing here is ever rounded."""
-        if has_scale:
-            return fma(from_bits(first), values[v + 2], values[v + 3])
-        a = add(from_bits(first), MINUS_LIFT)
-        if not split_scales:
-            return a
-        return fma(add(from_bits(second), MINUS_LIFT), values[v + 3], mul(a, values[v + 2]))
+            spread(own if half < 4 else more, np.int32(first_source + 8 * (half & 3)), values, PER_ROW * half)
 
     @jit
     def add_row(values, half, ca, cb, ea, eb, xa, xb, sa, sb, lanes, at):

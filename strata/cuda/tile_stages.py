@@ -6,9 +6,10 @@ Does not know: how a stage got into shared memory, or what becomes of the lanes.
 import numpy as np
 from numba import cuda
 
+from strata.cuda.lifted import PER_ROW
 from strata.cuda.seam import Target, jit
 from strata.cuda.staging import staging_of
-from strata.cuda.tile_parts import NOTHING, PER_ROW, group_products
+from strata.cuda.tile_parts import NOTHING, group_products
 from strata.cuda.tile_words import tile_reader_of
 from strata.cuda.tiles import Layout, Tile
 from strata.formats.contract import WeightFormat

@@ -15,10 +15,8 @@ from numba.cuda import types
 
 from strata.cuda.addresses import shared_address
 from strata.cuda.attention_parts import SPLIT
-from strata.cuda.cells import INT8_GROUP
-from strata.cuda.key_reads import cell_reader
 from strata.cuda.seam import Target, copies, kernel, launch_dependents, wait_for_dependency
-from strata.cuda.staged_reads import FORMATS, staged_reader
+from strata.cuda.staged_reads import FORMATS, StagedLayout, staged_reader
 from strata.cuda.window_attention_parts import TEAM, WARP, arrival, split_scores, split_softmax, split_values
 
 FEW_HEADS, MANY_HEADS = 6, 12
@@ -41,7 +39,7 @@ def heads_of(n_rows: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedShape:
+class StagedShape(StagedLayout):
     """Geometry and variant of a split's kernel; `dense` attends to cells 0 .. position.  Shared memory in floats."""
 
     n_q: int
@@ -79,29 +77,6 @@ class StagedShape:
     def pitch(self) -> int:
         """Floats per cell of the softmax weights."""
         return self.n_teams * self.team_pitch
-
-    @property
-    def row_floats(self) -> int:
-        return 4 * cell_reader(self.kv, self.size).pieces
-
-    @property
-    def n_scales(self) -> int:
-        """Scales of a vector."""
-        return self.size // INT8_GROUP if self.kv == "int8" else 0
-
-    @property
-    def values_at(self) -> int:
-        """Floats before the values: the keys."""
-        return SPLIT * self.row_floats
-
-    @property
-    def scales_at(self) -> int:
-        """Floats before the scales of keys, then of values."""
-        return 2 * SPLIT * self.row_floats
-
-    @property
-    def queries_at(self) -> int:
-        return self.scales_at + 2 * SPLIT * self.n_scales
 
     @property
     def weights_at(self) -> int:

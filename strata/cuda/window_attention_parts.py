@@ -8,12 +8,12 @@ Does not know: rows, which split.
 import numpy as np
 
 from strata.cuda.addresses import copier, global_address
-from strata.cuda.attention_parts import SPLIT, ZERO, weigh_column
-from strata.cuda.key_reads import cell_reader
+from strata.cuda.attention_parts import SPLIT, ZERO, column_sum, weigh_column
+from strata.cuda.key_reads import cell_reader, piece_place
 from strata.cuda.seam import (
     Target, add, copies, exchange_float, fma, half, jit, load_four_floats, load_two_floats, load_u16, mul,
 )
-from strata.cuda.staged_reads import no_more
+from strata.cuda.staged_reads import dot_steps
 
 CELLS_AT_ONCE = 4
 WARP = 32
@@ -24,8 +24,9 @@ TEAM = 2 * SPLIT
 def arrival(shape, target: Target):
     """Build `ask(...)`: queries; `fetch(...)`: keys, then values of the split's n cells, each a group of copies."""
     reader, copy16, commit = cell_reader(shape.kv, shape.size), copier(16, 0, 0, target), copies(target, 0).commit
-    pieces, turn, n_scales, n_threads, n_kv = reader.pieces, reader.turn, shape.n_scales, shape.n_threads, shape.n_kv
+    pieces, n_scales, n_threads, n_kv = reader.pieces, shape.n_scales, shape.n_threads, shape.n_kv
     row_bytes, values_byte, scales_at, ids_at = 16 * pieces, 4 * shape.values_at, shape.scales_at, shape.ids_at
+    place_of = piece_place(0, row_bytes, reader.turn)
     size, n_queries, queries_byte = shape.size, shape.group * shape.size // 4, 4 * shape.queries_at
 
     @jit
@@ -43,7 +44,7 @@ def arrival(shape, target: Target):
         keys, values = global_address(k_codes) + first_vector * row_bytes, global_address(v_codes) + first_vector * row_bytes
         for i in range(thread, n * pieces, n_threads):
             cell, piece = i // pieces, i % pieces
-            copy16(at + (cell * row_bytes + 16 * (piece ^ (cell & turn))), keys + vector_at(ids, cell, piece))
+            copy16(at + place_of(cell, piece), keys + vector_at(ids, cell, piece))
         commit()
         for i in range(thread, n * pieces, n_threads):
             copy16(at + values_byte + 16 * i, values + vector_at(ids, i // pieces, i % pieces))
@@ -58,32 +59,11 @@ def arrival(shape, target: Target):
     return ask, fetch
 
 
-def _steps(shape, read, eight: int):
-    """Build `step(...)`: eights `eight` .. of a round, each written out so that offsets are constants."""
-    if eight == read.per_round:
-        return no_more
-    size, heads, keys, following = shape.size, shape.heads_per_thread, read.keys, _steps(shape, read, eight + 1)
-
-    @jit
-    def step(shared, round_, cell, part, queries_byte, values, sums):
-        keys(shared, round_, cell, eight, part, values, 0)
-        for h in range(heads):
-            q0, q1, q2, q3 = load_four_floats(shared, np.int64(queries_byte + 4 * h * size + 32 * eight))
-            s = 4 * h
-            sums[s] = fma(q0, values[0], sums[s])
-            sums[s + 1] = fma(q1, values[1], sums[s + 1])
-            sums[s + 2] = fma(q2, values[2], sums[s + 2])
-            sums[s + 3] = fma(q3, values[3], sums[s + 3])
-        following(shared, round_, cell, part, queries_byte, values, sums)
-
-    return step
-
-
 def split_scores(shape, read):
     """Build `scores(...)`: a cell's scores for some heads, by two neighbouring threads."""
     size, heads, pitch, queries_at, weights_at = shape.size, shape.heads_per_thread, shape.pitch, shape.queries_at, shape.weights_at
     team_pitch = shape.team_pitch
-    step, rounds, round_bytes = _steps(shape, read, 0), read.rounds, 32 * read.per_round
+    step, rounds, round_bytes = dot_steps(size, heads, read, 1), read.rounds, 32 * read.per_round
 
     @jit
     def scores(shared, n, scale, thread, values, sums):
@@ -118,10 +98,7 @@ def split_softmax(shape):
 
     @jit
     def total_of(shared, n, head):
-        at, total = weights_at + head // heads * team_pitch + head % heads, ZERO
-        for cell in range(n):
-            total = add(total, shared[at + cell * pitch])
-        return total
+        return column_sum(shared, weights_at + head // heads * team_pitch + head % heads, pitch, n)
 
     return weigh, total_of
 

@@ -1,6 +1,6 @@
 """The kernel of a window's products on tensor cores: up to three quantised matrices of one format, and float matrices beside them.
 
-Blocks are dealt out by ranges, as in joined_rows.py: first those of the float matrices (four outputs a block), then those of
+Blocks are dealt out by ranges (dealing.py): first those of the float matrices (four outputs a block), then those of
 the quantised ones (window_tiles.py).  Every block computes what it would have computed in a launch of its own matrix.
 Shapes as in joined_rows.py.  Does not know: layers.
 """
@@ -12,9 +12,10 @@ from numba import cuda
 
 from strata.cuda import float_wide_rows
 from strata.cuda.addresses import global_address
+from strata.cuda.dealing import MOST_FLOATS, MOST_MATRICES, float_dealer, matrix_of_block
 from strata.cuda.device import CudaDevice
-from strata.cuda.float_rows import THREADS_PER_OUTPUT
-from strata.cuda.joined_rows import MOST_FLOATS, MOST_MATRICES, float_block, float_pitch
+from strata.cuda.float_rows import MEETING, THREADS_PER_OUTPUT
+from strata.cuda.joined_rows import float_block, float_pitch
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.seam import Target, jit, kernel
 from strata.cuda.shapes import shared_room
@@ -55,35 +56,23 @@ def window_products(type_id: int, units: int, stages: int, held: int, float_type
     there have 0 outputs.
     """
     quantised = window_block(FORMATS[type_id], units, stages, target)
-    floats = _float_block(float_type, n_float_rows, wide, target) if float_type else None
     has_floats = bool(float_type)
+    float_blocks_of, floats = float_dealer(_float_block(float_type, n_float_rows, wide, target), FLOAT_OUTPUTS) if has_floats else (None, None)
 
     @kernel(THREADS, held)
     def run(
         raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_rows, n_turns, codes, scales, sums, out_0, out_1, out_2,
         weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1,
     ):
-        block = np.int32(cuda.blockIdx.x)
+        before = np.int32(0)
         if has_floats:
-            n_first = np.int32((n_float_0 + FLOAT_OUTPUTS - 1) // FLOAT_OUTPUTS)
-            n_both = np.int32(n_first + (n_float_1 + FLOAT_OUTPUTS - 1) // FLOAT_OUTPUTS)
-            if block < n_both:
-                second = block >= n_first
-                weights = global_address(weights_1) if second else global_address(weights_0)
-                results = global_address(float_out_1) if second else global_address(float_out_0)
-                own = n_float_1 if second else n_float_0
-                floats(np.int32(block - n_first) if second else block, weights, n_in, own, pitch, x, results)
+            n_first, before = float_blocks_of(n_float_0, n_float_1)
+            if np.int32(cuda.blockIdx.x) < before:
+                floats(n_first, weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1)
                 return
-            block = np.int32(block - n_both)
         outputs = np.int32(n_turns * OUTPUTS)
-        first_1 = np.int32((n_out_0 + outputs - 1) // outputs)
-        first_2 = np.int32(first_1 + (n_out_1 + outputs - 1) // outputs)
-        raw, n_out, out = global_address(raw_0), n_out_0, out_0
-        if block >= first_2:
-            block, raw, n_out, out = np.int32(block - first_2), global_address(raw_2), n_out_2, out_2
-        elif block >= first_1:
-            block, raw, n_out, out = np.int32(block - first_1), global_address(raw_1), n_out_1, out_1
-        quantised(block, raw, row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out)
+        block, raw, n_out, out = matrix_of_block(before, outputs, raw_0, raw_1, raw_2, n_out_0, n_out_1, n_out_2, out_0, out_1, out_2)
+        quantised(block, global_address(raw), row_bytes, n_groups, n_out, n_rows, n_turns, codes, scales, sums, out)
 
     return run
 
@@ -102,7 +91,7 @@ def _float_cut(float_type: str, n_in: int, n_rows: int, room: int) -> tuple[bool
     """Return whether float blocks are wide, and the shared memory of one in bytes."""
     if WIDE_FLOATS and float_wide_rows.takes(float_type, n_in, n_rows, min(room, BYTES)):
         return True, float_wide_rows.shared_bytes(float_type, n_in, n_rows, 1)
-    return False, FLOAT_OUTPUTS * (float_pitch(float_type, n_in) + n_rows * 32 * 4 * 4)
+    return False, FLOAT_OUTPUTS * (float_pitch(float_type, n_in) + 4 * MEETING * n_rows)
 
 
 def window_launch(

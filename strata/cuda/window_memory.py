@@ -21,7 +21,7 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
-from strata.cuda.scan import COLUMNS, ZERO, _column_helpers, _flushed, _memory_helpers
+from strata.cuda.scan_parts import COLUMNS, ZERO, column_helpers, flushed, memory_helpers
 from strata.cuda.seam import Target, copies, fma, jit, load_four_floats, mul
 from strata.cuda.stores import store_four_floats
 from strata.cuda.warps import sum_eight
@@ -29,8 +29,8 @@ from strata.cuda.warps import sum_eight
 
 def in_registers(size: int, keep: bool) -> SimpleNamespace:
     """Build the helpers; with `keep` the last token's memory is written."""
-    times, update = _column_helpers(size)
-    fetch, store = _memory_helpers(size)
+    times, update = column_helpers(size)
+    fetch, store = memory_helpers(size)
 
     @jit
     def begin(memory, at, state, thread):
@@ -60,7 +60,7 @@ def _one_row(leaves: bool):
     @jit
     def advance(k, q, m0, m1, m2, m3, decay, d0, d1, d2, d3, x, memory, at, sums):
         a, b, c, d = fma(k, d0, mul(decay, m0)), fma(k, d1, mul(decay, m1)), fma(k, d2, mul(decay, m2)), fma(k, d3, mul(decay, m3))
-        a, b, c, d = _flushed(a), _flushed(b), _flushed(c), _flushed(d)
+        a, b, c, d = flushed(a), flushed(b), flushed(c), flushed(d)
         sums[0], sums[1], sums[2], sums[3] = fma(q, a, sums[0]), fma(q, b, sums[1]), fma(q, c, sums[2]), fma(q, d, sums[3])
         store_four_floats(memory if leaves else x, at, a, b, c, d)
 

@@ -1,15 +1,16 @@
 """One group's products in window_tiles.py: sixteen weight rows with up to eight activation rows, one tensor-core product.
 
-Numbers are those of tile_parts.py: integers become floats through the bits of 3 * 2^22.  A thread holds the rows r and r + 8 of the
-weights, and two activation rows: four sums.  Does not know: how weights are staged.
+Numbers are those of lifted.py.  A thread holds the rows r and r + 8 of the weights, and two activation rows: four sums.
+Does not know: how weights are staged.
 """
 
 import numpy as np
 
 from strata.cuda.addresses import shared_two_floats, shared_two_words, shared_word
+from strata.cuda.lifted import LIFTED, PER_ROW, group_number, row_scales
 from strata.cuda.readers import reader_of
-from strata.cuda.seam import Target, add, fma, from_bits, jit, mma16, mma32, mul, shuffle_float
-from strata.cuda.tile_parts import FINE_BLOCK, LIFTED, MINUS_LIFT, NOTHING, PER_ROW, ZERO
+from strata.cuda.seam import Target, fma, jit, mma16, mma32, mul
+from strata.cuda.tile_parts import NOTHING, ZERO
 from strata.formats.contract import WeightFormat
 
 N_HALVES = 2
@@ -22,33 +23,13 @@ def group_products(form: WeightFormat, target: Target):
     split_scales, has_offset = form.split_scales, form.has_offset
     whole, part = mma32(target), mma16(target)
     uses_sums = has_offset or bias != 0
-    has_scale = form.block_weights > FINE_BLOCK and not split_scales
+    spread, number = row_scales(form), group_number(form)
 
     @jit
     def gather(own, source, values):
         """values float32 [2 PER_ROW]: d, offset, s0, and s1 or -LIFT s0, of this thread's rows, from the lanes that unpacked them."""
-        d, s0, s1, offset = own
         for half in range(N_HALVES):
-            place, v = np.int32(source + 8 * half), PER_ROW * half
-            values[v] = shuffle_float(d, place)
-            if has_offset:
-                values[v + 1] = shuffle_float(offset, place)
-            if has_scale or split_scales:
-                values[v + 2] = shuffle_float(np.float32(s0), place)
-            if has_scale:
-                values[v + 3] = mul(MINUS_LIFT, values[v + 2])
-            if split_scales:
-                values[v + 3] = shuffle_float(np.float32(s1), place)
-
-    @jit
-    def number(values, v, first, second):
-        """The group's integer as a float, from the sums of its products; nothing here is ever rounded."""
-        if has_scale:
-            return fma(from_bits(first), values[v + 2], values[v + 3])
-        a = add(from_bits(first), MINUS_LIFT)
-        if not split_scales:
-            return a
-        return fma(add(from_bits(second), MINUS_LIFT), values[v + 3], mul(a, values[v + 2]))
+            spread(own, np.int32(source + 8 * half), values, PER_ROW * half)
 
     @jit
     def add_row(values, half, ca, cb, ea, eb, xa, xb, sa, sb, lanes):

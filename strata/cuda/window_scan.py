@@ -26,18 +26,19 @@ from numba.cuda import types
 
 from strata.cuda.device import CudaDevice
 from strata.cuda.float_tiles import fits as large_blocks_fit
-from strata.cuda.gdn import check, decay_of, head_gate
-from strata.cuda.group_codes import arrays_of, group_coder
+from strata.cuda.gdn import check
+from strata.cuda.group_codes import arrays_of
 from strata.cuda.launch import Launch, Shape
 from strata.cuda.on_cuda import sigmoid
 from strata.cuda.products import Coded
-from strata.cuda.scan import COLUMNS, PAD
-from strata.cuda.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, load_two_floats, mul, sub, wait_for_dependency
+from strata.cuda.scan_parts import COLUMNS, PAD, token_places
+from strata.cuda.seam import Target, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.shapes import require
 from strata.cuda.tickets import take_ticket
 from strata.cuda.window_inputs import window_inputs
 from strata.cuda.window_memory import in_registers, in_shared
 from strata.cuda.window_tables import WindowTables
+from strata.cuda.window_tokens import token_gates, token_outputs, token_reader, warp_tasks
 from strata.model.config import ModelConfig
 
 ZERO = np.float32(0.0)
@@ -45,8 +46,6 @@ MOST_ROWS = 8
 """Rows of a segment whose w fits into a block's shared memory."""
 ROWS_BESIDE_MEMORY = 4
 """Rows that go together where the memory lies in shared memory too: three blocks fit on a multiprocessor."""
-DECAYS_WARP = 3
-"""Makes the tokens' decays; the last warp makes their strengths."""
 MULTIPROCESSORS = 132
 """Of a large card: up to this many heads each has one for itself."""
 
@@ -121,59 +120,16 @@ def window_scan_kernel(shape: WindowShape, target: Target):
     gated, codes, turned, scales, sums).
     """
     size, n_k, n_v, n_threads, keep, together = shape.size, shape.n_k_heads, shape.n_v_heads, shape.n_threads, shape.keep, shape.together
-    pitch, vector, token, gates_at = shape.pitch, shape.vector, shape.token, shape.gates_at
-    n_warps, per_thread, last_at = n_threads // 32, size // 32, shape.last_at
-    gate_shift, tokens_gated = per_thread.bit_length() - 1, n_warps // per_thread
+    vector, token, n_warps, per_thread, last_at = shape.vector, shape.token, n_threads // 32, size // 32, shape.last_at
+    gate_shift = per_thread.bit_length() - 1
     n_taps_held, n_past = per_thread * shape.n_taps, per_thread * (shape.n_taps - 1)
     held = in_shared(size, shape.memory_at, target) if shape.in_shared else in_registers(size, keep)
-    begin_memory, arrive, multiply, advance, n_state = held.begin, held.arrive, held.multiply, held.advance, held.n_state
-    inputs = window_inputs(size, n_k, n_v, shape.n_taps, pitch, keep)
+    begin_memory, arrive, n_state = held.begin, held.arrive, held.n_state
+    inputs = window_inputs(size, n_k, n_v, shape.n_taps, shape.pitch, keep)
     channel_of, fetch, recent, make, store_tail = inputs.channel_of, inputs.fetch, inputs.recent, inputs.make, inputs.store_tail
-    gate, code_group = head_gate(size), group_coder(target)
+    (first_task, next_task), gates, read, finish = warp_tasks(n_warps), token_gates(shape), token_reader(shape, held), token_outputs(shape, target)
+    memory_at = token_places(size, shape.pitch, n_k, n_v)[2]
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
-
-    @jit
-    def first_task(warp):
-        """A warp's first token and kind."""
-        t = np.int32(2 if warp >= 6 else (1 if warp >= 3 else 0))
-        return t, np.int32(warp - 3 * t)
-
-    @jit
-    def next_task(t, kind):
-        t, kind = np.int32(t + n_warps // 3), np.int32(kind + n_warps % 3)
-        return (np.int32(t + 1), np.int32(kind - 3)) if kind >= 3 else (t, kind)
-
-    @jit
-    def read(staged, t, lane, thread, column, state, products, read_scale, memory, home, leaves):
-        """One token through the thread's columns; its output takes the place of v."""
-        at, v_at = t * token + lane * pitch, t * token + 2 * vector + column
-        v0, v1, v2, v3 = load_four_floats(staged, 4 * v_at)
-        fades, strength = load_two_floats(staged, 4 * (gates_at + 2 * t))
-        multiply(staged, at, state, thread, products)
-        minus = sub(ZERO, fades)
-        d0, d1 = mul(strength, fma(minus, products[0], v0)), mul(strength, fma(minus, products[1], v1))
-        d2, d3 = mul(strength, fma(minus, products[2], v2)), mul(strength, fma(minus, products[3], v3))
-        advance(staged, at, at + vector, state, thread, fades, d0, d1, d2, d3, memory, home, leaves, products)
-        mine = products[1] if lane == 1 else products[0]
-        mine = products[2] if lane == 2 else mine
-        mine = mul(products[3] if lane == 3 else mine, read_scale)
-        if lane < COLUMNS:
-            staged[np.uint64(v_at + lane)] = mine
-
-    @jit
-    def gates(alpha, logits, bias, rate, row, t, h, n_rows, warp, staged, g, beta):
-        """Decays by the lanes of one warp, strengths by those of another."""
-        at = np.uint64(np.int64(row) * n_v + h)
-        if warp == DECAYS_WARP and t < n_rows:
-            fades = decay_of(alpha[at], bias, rate)
-            staged[np.uint64(gates_at + 2 * t)] = fades
-            if not keep:
-                g[at] = fades
-        if warp == n_warps - 1 and t < n_rows:
-            strength = sigmoid(logits[at])
-            staged[np.uint64(gates_at + 2 * t + 1)] = strength
-            if not keep:
-                beta[at] = strength
 
     @kernel(n_threads, shape.n_at_once * (256 // n_threads))
     def run(
@@ -192,7 +148,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         thread = np.int32(cuda.threadIdx.x)
         lane, in_warp, warp = thread & 7, thread & 31, thread >> 5
         column = (thread >> 3) * COLUMNS
-        home = ((np.int64(place) * n_v + h) * size + lane) * size + column
+        home = memory_at(np.int64(place), h, lane, column)
         begin_memory(memory, home, state, thread)
         t, kind = first_task(warp)
         channel = np.int32(channel_of(kind, h) + in_warp)
@@ -240,17 +196,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
             cuda.syncthreads()
             if keep and thread == 0 and done + rows == n:
                 ticket = take_ticket(counters, np.int64(segment * n_k + h % n_k), n_others)
-            token_gated = gated_t
-            while token_gated < rows:
-                own = (np.int64(row0 + token_gated) * n_v + h) * size + gated_place
-                if token_gated + tokens_gated < rows:
-                    z_value = z[np.uint64(own + tokens_gated * n_v * size)]
-                result = gate(staged, token_gated * token + 2 * vector, opening, factor, eps, in_warp, which)
-                gated[np.uint64(own)] = result
-                code_group(result, in_warp, own >> 5, codes, turned, scales, sums)
-                token_gated = np.int32(token_gated + tokens_gated)
-                if token_gated < rows:
-                    opening = sigmoid(z_value)
+            finish(staged, gated_t, rows, row0, h, gated_place, z_value, opening, z, factor, eps, in_warp, which, gated, codes, turned, scales, sums)
             done = np.int32(done + together)
         if keep:
             if thread == 0:

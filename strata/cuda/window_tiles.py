@@ -13,10 +13,11 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.addresses import copier, global_address, shared_address, shared_word, store_shared_float
+from strata.cuda.lifted import PER_ROW
 from strata.cuda.on_cuda import tree8
 from strata.cuda.seam import Target, copies, from_bits, jit, launch_dependents, wait_for_dependency
 from strata.cuda.staging import UNIT, staging_of, weight_fetcher
-from strata.cuda.tile_parts import NOTHING, PER_ROW, ZERO
+from strata.cuda.tile_parts import NOTHING, ZERO
 from strata.cuda.window_parts import group_products
 from strata.cuda.window_cuts import (
     CODE_PAD, COPIERS, LANE_BYTES, MARK_BYTES, MEETING_BYTES, MOST_ROWS, OUTPUTS, VALUE_BYTES,

@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
-from strata.numerics.cpu import HALF
+from strata.numerics.conversions import HALF
 
 LANES = 8
 WORD = ir.IntType(32)

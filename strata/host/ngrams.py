@@ -10,11 +10,10 @@ import numpy as np
 
 from strata.host.dots import dot8
 from strata.host.norms import inverse_rms
-from strata.numerics.cpu import add, div, fma, jit, kernel, mul, sqrt, sub
-from strata.numerics.on_cpu import sigmoid, silu
+from strata.numerics.cpu import add, div, fma, kernel, mul
+from strata.numerics.on_cpu import root_gate, silu
 
 ZERO = np.float32(0.0)
-SMALLEST = np.float32(1e-6)
 
 
 @kernel
@@ -48,18 +47,6 @@ def keep_history(tokens, first, slot, kept, history):
             history[s, 0] = tokens[first[segment] + n - 1]
 
 
-@jit
-def _root_gate(s):
-    """sigmoid(sign(s) * sqrt(max(|s|, 1e-6))), with sign(0) = 0."""
-    size = s if s > ZERO else sub(ZERO, s)
-    root = sqrt(size if size > SMALLEST else SMALLEST)
-    if s == ZERO:
-        root = ZERO
-    elif s < ZERO:
-        root = sub(ZERO, root)
-    return sigmoid(root) if s == s else s
-
-
 @kernel
 def gate_values(residual, key, value, norm_key, norm_query, norm_conv, eps, root_hidden, gated, rows_out):
     """gated [rows, C*H] = value * gate per stream; rows_out [rows, C*H] = rms(gated) * norm_conv, the convolution's input."""
@@ -73,7 +60,7 @@ def gate_values(residual, key, value, norm_key, norm_query, norm_conv, eps, root
             for i in range(hidden):
                 a[i] = mul(mul(key[row, at + i], scale_key), norm_key[at + i])
                 b[i] = mul(mul(residual[row, c, i], scale_query), norm_query[at + i])
-            strength = _root_gate(div(dot8(a, b, hidden), root_hidden))
+            strength = root_gate(div(dot8(a, b, hidden), root_hidden))
             for i in range(hidden):
                 gated[row, at + i] = mul(value[row, i], strength)
             scale = inverse_rms(gated[row, at : at + hidden], eps)

@@ -24,12 +24,11 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from strata.numerics import conversions
 from strata.numerics.half_symbols import provide
 from strata.numerics.kernel_cache import keep_on_disk
 
 FLOAT = ir.FloatType()
-DOUBLE = ir.DoubleType()
-HALF = ir.HalfType()
 WORD = ir.IntType(32)
 
 
@@ -78,44 +77,9 @@ def sqrt(typing_context, a):
     return types.float32(types.float32), emit
 
 
-@intrinsic
-def bits(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], WORD)
-
-    return types.int32(types.float32), emit
-
-
-@intrinsic
-def from_bits(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], FLOAT)
-
-    return types.float32(types.int32), emit
-
-
-@intrinsic
-def half(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.fpext(builder.bitcast(builder.trunc(arguments[0], ir.IntType(16)), HALF), FLOAT)
-
-    return types.float32(types.uint32), emit
-
-
-@intrinsic
-def to_half(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(builder.fptrunc(arguments[0], HALF), ir.IntType(16))
-
-    return types.uint16(types.float32), emit
-
-
-@intrinsic
-def brain(typing_context, a):
-    def emit(context, builder, signature, arguments):
-        return builder.bitcast(builder.shl(arguments[0], ir.Constant(WORD, 16)), FLOAT)
-
-    return types.float32(types.uint32), emit
+CONVERSIONS = conversions.build(intrinsic, types)
+bits, from_bits = CONVERSIONS.bits, CONVERSIONS.from_bits
+half, to_half, brain = CONVERSIONS.half, CONVERSIONS.to_half, CONVERSIONS.brain
 
 
 @intrinsic

@@ -8,6 +8,7 @@ Does not know: vectors, orders, operations of the model.
     sigmoid(x)    1/(1+exp(-x)); for negative x  e/(1+e) with e = exp(x)
     silu(x)       x * sigmoid(x)
     softplus(x)   x above 20, else  max(x, 0) + log1p(exp(-|x|))
+    root_gate(x)  sigmoid(sign(x) * sqrt(max(|x|, 1e-6))), with sign(0) = 0: the gate of the n-gram layer
     key(x)        int32 that orders floats (NaN lowest, -0 equal to +0): the rank key of routers, top-k, argmax and blocks
 """
 
@@ -41,12 +42,13 @@ MANTISSA_SCALE = np.int32(1 << 23)
 SIGN_MASK = np.int32(0x7FFFFFFF)
 INFINITY_BITS = np.int32(0x7F800000)
 LOWEST_KEY = np.int32(-0x80000000)
+LEAST_UNDER_ROOT = np.float32(1e-6)
 
 
 def build(seam: SimpleNamespace) -> SimpleNamespace:
     """Compile the functions for one executor; returns a namespace with the names of the module's docstring."""
     jit, add, sub, mul, div, fma = seam.jit, seam.add, seam.sub, seam.mul, seam.div, seam.fma
-    bits, from_bits, round_even = seam.bits, seam.from_bits, seam.round_even
+    bits, from_bits, round_even, sqrt = seam.bits, seam.from_bits, seam.round_even, seam.sqrt
 
     @jit
     def exp(x):
@@ -86,10 +88,20 @@ def build(seam: SimpleNamespace) -> SimpleNamespace:
         return add(positive, mul(TWO, fma(mul(s, z), p, s))) if x == x else x
 
     @jit
+    def root_gate(x):
+        size = x if x > ZERO else sub(ZERO, x)
+        root = sqrt(size if size > LEAST_UNDER_ROOT else LEAST_UNDER_ROOT)
+        if x == ZERO:
+            root = ZERO
+        elif x < ZERO:
+            root = sub(ZERO, root)
+        return sigmoid(root) if x == x else x
+
+    @jit
     def key(x):
         if x != x:
             return LOWEST_KEY
         b = bits(add(x, ZERO))
         return b if b >= 0 else np.int32(b ^ SIGN_MASK)
 
-    return SimpleNamespace(exp=exp, sigmoid=sigmoid, silu=silu, softplus=softplus, key=key)
+    return SimpleNamespace(exp=exp, sigmoid=sigmoid, silu=silu, softplus=softplus, root_gate=root_gate, key=key)

@@ -11,7 +11,8 @@ REASON = why_no_compiler()
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_chunks_are_recorded_once_and_forgotten_when_others_have_come():
     from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import MOST_WIDE, CudaExecutor
+    from strata.cuda.executor import CudaExecutor
+    from strata.cuda.lanes import MOST_WIDE
     from strata.cuda.placed import place_stage
     from strata.model.model import load_model
     from strata.numerics.rounding import mode_named
@@ -39,7 +40,7 @@ def test_chunks_are_recorded_once_and_forgotten_when_others_have_come():
     for n_rows in range(20, 20 + 2 * MOST_WIDE):
         read(n_rows)
     assert len([purpose for purpose in device.taken if "chunk" in purpose]) == MOST_WIDE
-    assert len(executor._programs) <= MOST_WIDE
+    assert len(executor.programs.by_key) <= MOST_WIDE
     executor.close()
     assert not any("tables" in purpose or "sessions" in purpose or "buffers" in purpose for purpose in device.taken)
 
@@ -74,6 +75,6 @@ def test_what_was_recorded_on_buffers_that_grew_is_freed_at_once():
             executor.run_window(Window.of([Segment(0, 0, (1,) * n_rows)], keep=True), None, blocks)
         assert len(recorders) > 3, "buffers grew while windows were recorded"
         assert [one() for one in recorders] == [None] * len(recorders)
-        assert [key[1] for key in executor._programs] == [200]
+        assert [key[1] for key in executor.programs.by_key] == [200]
     finally:
         gc.enable()

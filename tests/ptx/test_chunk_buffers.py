@@ -82,12 +82,12 @@ def test_no_two_buffers_overlap_and_none_leaves_the_memory():
 def test_decode_windows_keep_buffers_of_their_own():
     executor = stage(replace(SMALL, n_layers=4))
     read(executor, 1)
-    decode = {key: program for key, program in executor._programs.items() if key[1] <= 8}
+    decode = {key: program for key, program in executor.programs.by_key.items() if key[1] <= 8}
     executor.chunk_buffers = lend(executor, 64)
     read(executor, 64)
-    assert {key: program for key, program in executor._programs.items() if key[1] <= 8} == decode
+    assert {key: program for key, program in executor.programs.by_key.items() if key[1] <= 8} == decode
     region = range(executor.chunk_buffers.key[0], executor.chunk_buffers.key[0] + executor.chunk_buffers._memory.size)
-    wide, = [program for key, program in executor._programs.items() if key[1] == 64]
+    wide, = [program for key, program in executor.programs.by_key.items() if key[1] == 64]
     assert wide.residual.device_ctypes_pointer.value in region
     assert all(program.residual.device_ctypes_pointer.value not in region for program in decode.values())
 
@@ -98,15 +98,15 @@ def test_a_loan_of_the_same_memory_finds_its_programs_again_and_another_does_not
     executor = stage(replace(SMALL, n_layers=4))
     first = executor.chunk_buffers = lend(executor, 64)
     read(executor, 64)
-    program, = executor._programs.values()
+    program, = executor.programs.by_key.values()
     executor.chunk_buffers = None
     read(executor, 2)
     executor.chunk_buffers = CardChunkBuffers(buffers_layout(executor), 64, first._memory)
     read(executor, 64)
-    assert program in executor._programs.values()
+    assert program in executor.programs.by_key.values()
     executor.chunk_buffers = lend(executor, 64)
     read(executor, 64)
-    assert program not in executor._programs.values()
+    assert program not in executor.programs.by_key.values()
 
 
 @pytest.mark.parametrize("rows", [9, 10, 17, 255, 256, 2048])

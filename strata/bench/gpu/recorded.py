@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cuda.executor import CudaExecutor, Program
+from strata.cuda.executor import CudaExecutor
 from strata.cuda.launch import Launch
 from strata.cuda.products import Coded, Lists
+from strata.cuda.programs import Program
 from strata.cuda.workspace import Workspace
 from strata.formats.contract import GROUP
 from strata.rows import Window

@@ -44,7 +44,7 @@ def test_every_point_has_the_bits_of_the_host_and_changes_are_computed_with(tmp_
     with ObservedPair(card, model, "f16", 2, 32) as pair:
         points = pair.run(one) | pair.run(two, [0, 1], change)
         assert points >= {*CHANGED, "ngram.rows", "ngram.history.stored", "qsa.attended", "moe.hidden.scales", "gdn.memory.stored", "logits"}
-        assert not pair.card._programs and not pair.card.graphs.graphs
+        assert not pair.card.programs.by_key and not pair.card.graphs.graphs
 
 
 def test_codes_turn_as_kernels_turn_them():

@@ -11,7 +11,7 @@ from tests.gpu.support import assert_same_bits, coded_on_host, dense_on_host, pa
 
 
 def test_a_card_that_is_not_there_is_refused_with_the_reason():
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     with pytest.raises(DeviceError, match="cards"):
         CudaDevice(99)
@@ -27,7 +27,7 @@ def test_running_out_of_memory_names_what_was_asked_for_and_takes_nothing(card):
 
 
 def test_predicted_and_reported_memory_agree_and_nothing_leaks():
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     device = CudaDevice(0)
     arrays = [device.empty("arrays", 3_000_000 + 4096 * i, np.float32) for i in range(40)]
@@ -45,8 +45,8 @@ def test_predicted_and_reported_memory_agree_and_nothing_leaks():
 
 
 def test_small_arrays_lie_apart_and_are_accounted_to_the_byte():
-    from strata.cuda.device import CudaDevice
-    from strata.cuda.small_arrays import PAGE_BYTES, SHARED_PAGES
+    from strata.cuda.card.device import CudaDevice
+    from strata.cuda.card.small_arrays import PAGE_BYTES, SHARED_PAGES
 
     device, generator = CudaDevice(0), np.random.default_rng(5)
     sizes = generator.integers(1, 1 << 20, 300)
@@ -70,7 +70,7 @@ def test_small_arrays_lie_apart_and_are_accounted_to_the_byte():
 def test_kernels_that_still_run_do_not_write_where_a_dropped_array_lay(card):
     from numba import cuda
 
-    from strata.cuda.generate import launch_fill
+    from strata.cuda.card.generate import launch_fill
 
     n, rounds, other = 900_000, 20, cuda.stream()
     zeros = card.pinned(n, np.uint8)
@@ -97,8 +97,8 @@ def test_kernels_that_still_run_do_not_write_where_a_dropped_array_lay(card):
 
 
 def test_a_graph_replays_and_is_rebuilt_when_a_buffer_moved(card, control):
-    from strata.cuda.graphs import GraphTable
-    from strata.cuda.products import Packed, code, dense, make_coded
+    from strata.cuda.card.graphs import GraphTable
+    from strata.cuda.packed.products import Packed, code, dense, make_coded
 
     form, n_out, n_in = FORMATS[12], 64, 512
     raw = packed_weights(form, 1, n_out, n_in)
@@ -120,8 +120,8 @@ def test_a_graph_replays_and_is_rebuilt_when_a_buffer_moved(card, control):
 
 
 def test_programmatic_launches_give_the_same_bits(card, control):
-    from strata.cuda.graphs import Graph
-    from strata.cuda.products import Packed, code, dense, make_coded
+    from strata.cuda.card.graphs import Graph
+    from strata.cuda.packed.products import Packed, code, dense, make_coded
 
     form, n_out, n_in, n_rows = FORMATS[12], 2560, 2560, 3
     raw = packed_weights(form, 1, n_out, n_in)

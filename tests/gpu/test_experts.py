@@ -41,7 +41,7 @@ def test_down_has_the_bits_of_the_host_at_every_row_count(form, card, control):
     ("Q4_0", 640, "Q4_0"), ("Q2_0", 704, "Q4_0"), ("Q8_0", 352, "Q4_0"), ("Q4_K", 512, "Q4_K"), ("Q3_K", 768, "Q2_0"), ("Q5_1", 96, "Q5_1"), ("IQ4_NL", 640, "IQ4_NL"),
 ])
 def test_down_of_rows_taken_whole_has_the_bits_of_the_host_at_every_row_count(name, width, shared, card, control):
-    from strata.cuda import short_downs
+    from strata.cuda.experts import short_downs
 
     form, common = by_name(name), by_name(shared)
     assert all(short_downs.takes(one, width // 32, 448) for one in (form, common))
@@ -102,7 +102,7 @@ def test_blocks_of_two_inputs_in_turn_keep_their_bits_when_kernels_overlap(forms
 )
 def test_a_recorded_chunk_has_the_bits_of_the_host(forms, card, control):
     """A launch cuts entries into tiles for each height that gate, up and down take on the card."""
-    from strata.cuda.tile_choice import experts_tile
+    from strata.cuda.packed.tile_choice import experts_tile
 
     heights = {experts_tile(card.card.capability, forms[part].type_id).n_rows for part in ("gate", "up", "down")}
     for n_rows in (9, 130):

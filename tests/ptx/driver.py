@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from strata.cuda.small_arrays import PAGE_BYTES
+from strata.cuda.card.small_arrays import PAGE_BYTES
 
 
 class Owner:
@@ -51,8 +51,9 @@ def no_driver(monkeypatch, total_bytes: int):
     from numba.cuda import api
     from numba.cuda.cudadrv import devicearray, devices
 
-    from strata.cuda import device, expert_cache
-    from strata.cuda.found import Card
+    from strata.cuda.card import device
+    from strata.cuda.card.found import Card
+    from strata.cuda.tier import expert_cache
 
     found = Driver(total_bytes)
     stand_in = SimpleNamespace(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strata.cuda.compiling import compile_ptx, link, why_no_compiler
+from strata.cuda.card.compiling import compile_ptx, link, why_no_compiler
 from tests.ptx.compiled import unrounded_operations
 
 REASON = why_no_compiler()
@@ -15,9 +15,9 @@ WAYS = (
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_way_has_rounded_operations_and_no_spills(way):
-    from strata.cuda.float_short_tiles import short_tiles
-    from strata.cuda.float_tiles import float_tiles
-    from strata.cuda.seam import target_of
+    from strata.cuda.floats.float_short_tiles import short_tiles
+    from strata.cuda.floats.float_tiles import float_tiles
+    from strata.cuda.machine.seam import target_of
     from tests.gpu.measure.chunk_variants import OF_SHORT, OF_TILES
     from tests.ptx.catalogue import _signature
 

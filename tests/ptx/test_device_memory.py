@@ -6,8 +6,8 @@ import weakref
 import numpy as np
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
-from strata.cuda.small_arrays import PAGE_BYTES, SHARED_PAGES, STEP
+from strata.cuda.card.compiling import why_no_compiler
+from strata.cuda.card.small_arrays import PAGE_BYTES, SHARED_PAGES, STEP
 from strata.errors import DeviceError, DeviceMemoryError
 from tests.ptx.driver import no_driver
 
@@ -23,7 +23,7 @@ def driver(monkeypatch):
 
 
 def opened(budget_bytes: int | None = None):
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     return CudaDevice(0, budget_bytes)
 
@@ -123,7 +123,7 @@ def test_nothing_is_freed_or_waited_for_while_memory_is_kept(driver):
 
 
 def test_a_kernel_that_failed_is_told_and_nothing_is_lost(driver, monkeypatch):
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     device = opened()
     device.empty("a", 100, np.float32)

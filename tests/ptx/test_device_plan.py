@@ -9,8 +9,8 @@ from harness.scope import Scope
 from harness.suites import loans
 from strata.batch.engine import Engine
 from strata.batch.settings import EngineSettings, resolve
-from strata.cuda.compiling import why_no_compiler
-from strata.cuda.small_arrays import PAGE_BYTES, SHARED_PAGES
+from strata.cuda.card.compiling import why_no_compiler
+from strata.cuda.card.small_arrays import PAGE_BYTES, SHARED_PAGES
 from strata.errors import DeviceMemoryError
 from strata.split.budget import check_budgets, device_bytes
 from tests.ptx.driver import no_driver

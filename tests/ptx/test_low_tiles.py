@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from strata.cuda.compiling import compile_ptx, link, why_no_compiler
+from strata.cuda.card.compiling import compile_ptx, link, why_no_compiler
 
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
@@ -14,9 +14,9 @@ ARITHMETIC = r"mma\.sync\S*|(?:add|mul|fma)\.rn\.f32"
 
 def arithmetic_of(name: str) -> dict[str, int]:
     """Compile a format's tiles of experts; return how often each instruction of tensor cores and floats is there, and spilled bytes."""
-    from strata.cuda.seam import target_of
-    from strata.cuda.tile_choice import experts_tile
-    from strata.cuda.tile_kernels import expert_tiles
+    from strata.cuda.machine.seam import target_of
+    from strata.cuda.packed.tile_choice import experts_tile
+    from strata.cuda.packed.tile_kernels import expert_tiles
     from strata.formats.table import by_name
     from tests.ptx.catalogue import EXPERT_TILES, _signature
 
@@ -29,7 +29,7 @@ def arithmetic_of(name: str) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_formats_of_low_tiles_have_the_arithmetic_of_the_measured_ones_and_no_spills():
-    from strata.cuda.tile_choice import EXPERTS_BY_FORMAT
+    from strata.cuda.packed.tile_choice import EXPERTS_BY_FORMAT
 
     wanted = arithmetic_of(MEASURED)
     assert wanted["spilled"] == 0 and wanted["fma.rn.f32"] >= 96

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strata.cpu_pool.instruction_sets import PLAIN, instruction_set
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 
 REASON = why_no_compiler()
 pytestmark = [
@@ -23,8 +23,8 @@ class Box:
 
     def __init__(self, team) -> None:
         from strata.cpu_pool.arena import MappedArena
-        from strata.cuda import mailbox as m
-        from strata.cuda.serving import server
+        from strata.cuda.tier import mailbox as m
+        from strata.cuda.tier.serving import server
         from strata.host.pool_jobs import PoolJobs
         from strata.split.tier_opening import banks_of
         from tests.unit.host.test_pool_jobs import real_layers
@@ -83,7 +83,7 @@ def test_a_message_without_jobs_is_not_answered(team):
 
 
 def test_a_message_of_another_step_is_none(team):
-    from strata.cuda.serving import SILENT
+    from strata.cuda.tier.serving import SILENT
 
     box = Box(team)
     box.say(STEP - 1)
@@ -105,8 +105,8 @@ def test_a_message_is_waited_for(team):
 
 
 def test_nothing_is_computed_for_a_kernel_that_waits_no_more(team):
-    from strata.cuda.mailbox import GAVE_UP
-    from strata.cuda.serving import STOPPED
+    from strata.cuda.tier.mailbox import GAVE_UP
+    from strata.cuda.tier.serving import STOPPED
 
     box = Box(team)
     box.say()

@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 from numba import cuda
 
-from strata.cuda.combine import Combined, combiner_of_four, launch_combine
-from strata.cuda.group_codes import arrays_of, group_coder
-from strata.cuda.launch import Launch, Shape
-from strata.cuda.on_cuda import sigmoid
-from strata.cuda.products import floats, make_coded
-from strata.cuda.seam import Target, div, fma, kernel, launch_dependents, mul, wait_for_dependency
-from strata.cuda.stores import copy_floats, store_four_floats
-from strata.cuda.streams import ROW_THREADS, launch_mix, launch_write_normalise, threads_of
+from strata.cuda.card.launch import Launch, Shape
+from strata.cuda.experts.combine import Combined, combiner_of_four, launch_combine
+from strata.cuda.machine.on_cuda import sigmoid
+from strata.cuda.machine.seam import Target, div, fma, kernel, launch_dependents, mul, wait_for_dependency
+from strata.cuda.machine.stores import copy_floats, store_four_floats
+from strata.cuda.packed.group_codes import arrays_of, group_coder
+from strata.cuda.packed.products import floats, make_coded
+from strata.cuda.residual.streams import ROW_THREADS, launch_mix, launch_write_normalise, threads_of
 from tests.gpu.geometry import REAL
 from tests.gpu.measure.operations import time_us
 from tests.gpu.measure.variants import Variant
@@ -85,7 +85,7 @@ def four_wide_kernel(hidden: int, n_used: int, target: Target):
 
 @cache
 def rows_mix_kernel(hidden: int, n_streams: int, target: Target):
-    """As strata.cuda.streams.mix_kernel, with all values on their way before the first is used."""
+    """As strata.cuda.residual.streams.mix_kernel, with all values on their way before the first is used."""
     code_group = group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
@@ -180,7 +180,7 @@ def mix_room(card) -> Room:
 
 
 def message_room(card) -> Room:
-    from strata.cuda.mailbox import mapped
+    from strata.cuda.tier.mailbox import mapped
 
     n = N_ROWS * C.hidden
     values, into = random_floats(card, 9, n), mapped(card, n, np.float32).card
@@ -215,8 +215,8 @@ def measured(card, name: str) -> Iterator[tuple[str, bool]]:
 
 def build_all(folder: str, names: list[str]) -> int:
     """Compile the kernels of all ways; returns 1 where one failed."""
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.building import KernelFolder, build
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.card.building import KernelFolder, build
     from strata.split.devices import usable_cores
 
     card = Blueprint((9, 0))
@@ -233,7 +233,7 @@ def build_all(folder: str, names: list[str]) -> int:
 def main(words: list[str]) -> int:
     if words[:1] == ["--build"]:
         return build_all(words[1], words[2:] or list(rooms()))
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     card, n_wrong = CudaDevice(0), 0
     for name in words or rooms():

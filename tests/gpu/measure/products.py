@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cuda import float_chunks
-from strata.cuda.device import CudaDevice
-from strata.cuda.found import _checked
-from strata.cuda.graphs import Graph
-from strata.cuda.products import Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS, SNUG, WINDOW
-from strata.cuda.tiles import Tile
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.found import _checked
+from strata.cuda.card.graphs import Graph
+from strata.cuda.floats import float_chunks
+from strata.cuda.packed.products import Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
+from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS, SNUG, WINDOW
+from strata.cuda.packed.tiles import Tile
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 

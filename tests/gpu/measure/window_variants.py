@@ -30,7 +30,7 @@ ROW_KERNELS = ((DENSE_ROWS, "dense_rows"), (JOINED, "joined_rows"))
 
 def one_row_blocks(n: int) -> Variant:
     """Registers of one-row products are left for n blocks a multiprocessor."""
-    from strata.cuda.rows import MIN_BLOCKS
+    from strata.cuda.packed.rows import MIN_BLOCKS
 
     blocks = MIN_BLOCKS | {1: n}
     return Variant(f"one-row products for {n} blocks", {(DENSE_ROWS, "MIN_BLOCKS"): blocks, (JOINED, "MIN_BLOCKS"): blocks}, ROW_KERNELS)
@@ -38,7 +38,7 @@ def one_row_blocks(n: int) -> Variant:
 
 def joined(stages: int, early: int, n_blocks: int) -> Variant:
     """Products of one input with other stages, `early` of them sent before their input is waited for, for n_blocks blocks a multiprocessor."""
-    from strata.cuda import rows
+    from strata.cuda.packed import rows
 
     def dense_block(form, n_rows, target):
         return rows.dense_block(form, n_rows, target, stages)
@@ -111,7 +111,7 @@ def made_stage(device, n_layers: int = LAYERS):
 
 
 def executor_of(device, config, stage, n_rows: int):
-    from strata.cuda.executor import CudaExecutor
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.numerics.rounding import MODES
 
     return CudaExecutor(device, config, stage, MODES["canonical"], "f16", n_rows, CONTEXT)
@@ -125,8 +125,8 @@ def window_of(config, n_rows: int):
 
 def build_all(folder: str, words: list[str]) -> int:
     """Compile the kernels of all variants; returns 1 where one failed."""
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.building import KernelFolder, build
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.card.building import KernelFolder, build
     from strata.split.devices import usable_cores
     from strata.windows.stage_pass import pass_blocks
 

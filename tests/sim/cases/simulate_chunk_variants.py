@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from strata.cuda.combine import Combined, launch_combine
-from strata.cuda.launch import Launch, Shape
-from strata.cuda.products import floats, make_coded
-from strata.cuda.streams import ROW_THREADS, launch_mix, threads_of
+from strata.cuda.card.launch import Launch, Shape
+from strata.cuda.experts.combine import Combined, launch_combine
+from strata.cuda.packed.products import floats, make_coded
+from strata.cuda.residual.streams import ROW_THREADS, launch_mix, threads_of
 from tests.gpu.geometry import TOY, flat, normal
 from tests.gpu.measure.chunk_variants import FACTORIES, KEPT, LATE, STORED_LATE, WHOLE, four_wide_kernel, rows_mix_kernel
 from tests.gpu.measure.variants import Variant
@@ -21,7 +21,7 @@ from tests.gpu.support import GuardedOutput, assert_same_bits, floats_on_host, p
 ], ids=["late", "late, kept first", "whole copies", "whole copies, kept first", "no whole steps, kept first, stored late"])
 def test_float_products(kind, type_name, n_in, n_out, constants, card, control, monkeypatch):
     """Rows and outputs beyond the end; one block takes several tiles of rows in turn."""
-    monkeypatch.setattr("strata.cuda.float_short_tiles.BLOCKS", 1)
+    monkeypatch.setattr("strata.cuda.floats.float_short_tiles.BLOCKS", 1)
     weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, 17, n_in)
     out = GuardedOutput(card, 17 * n_out)
     placed = card.upload("weights", padded_bytes(weights))
@@ -42,7 +42,7 @@ def test_experts_combined_four_values_a_thread(card):
 
 
 def test_streams_mixed_with_values_ahead(card):
-    from strata.cuda.group_codes import arrays_of
+    from strata.cuda.packed.group_codes import arrays_of
 
     n, c = 2, replace(TOY, hidden=96)
     normed, gate = flat(card, normal(4, n, c.residual_width)), flat(card, normal(5, n, c.residual_width))

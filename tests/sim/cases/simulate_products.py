@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tile_choice import EXPERTS, LOW_EXPERTS, WINDOW, experts_tile
-from strata.cuda.tiles import Tile
+from strata.cuda.packed.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
+from strata.cuda.packed.tile_choice import EXPERTS, LOW_EXPERTS, WINDOW, experts_tile
+from strata.cuda.packed.tiles import Tile
 from strata.formats.table import by_name
 from tests.gpu import checks_tiles
 from tests.gpu.checks_projections import check_projections
@@ -41,7 +41,7 @@ def test_few_rows(name, n_in, n_rows, card, control):
 ])
 def test_a_warp_a_lane(name, n_in, n_out, n_rows, card, control, monkeypatch):
     """Several turns a block; rows that end inside a pair of units."""
-    from strata.cuda import window_cuts
+    from strata.cuda.packed import window_cuts
 
     monkeypatch.setattr(window_cuts, "ONE_WAVE", 1)
     form = by_name(name)
@@ -168,7 +168,7 @@ def test_products_launched_together(names, floats, n_in, n_rows, most, card, con
 ])
 def test_float_products_of_chunks(kind, type_name, n_in, card, control, monkeypatch):
     """Every kind of kernel, with rows and outputs beyond the end; one block takes several tiles of rows in turn."""
-    monkeypatch.setattr("strata.cuda.float_short_tiles.BLOCKS", 1)
+    monkeypatch.setattr("strata.cuda.floats.float_short_tiles.BLOCKS", 1)
     n_rows, n_out = 17, 3 if kind == "few outputs" else 33
     weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)
     out = GuardedOutput(card, n_rows * n_out)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.cuda.small_arrays import LARGE, PAGE_BYTES, SHARED_PAGES, STEP, Block, SmallArrays, allocated_bytes
+from strata.cuda.card.small_arrays import LARGE, PAGE_BYTES, SHARED_PAGES, STEP, Block, SmallArrays, allocated_bytes
 
 MOST_STEPS = LARGE // STEP
 

@@ -7,9 +7,9 @@ import pytest
 if importlib.util.find_spec("numba_cuda") is None:
     pytest.skip("the package numba-cuda is not installed", allow_module_level=True)
 
-from strata.cuda.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS
-from strata.cuda.tile_grids import turns_of
-from strata.cuda.tiles import ROOM, layout_of
+from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS
+from strata.cuda.packed.tile_grids import turns_of
+from strata.cuda.packed.tiles import ROOM, layout_of
 from strata.formats.table import FORMATS, by_name
 
 UNITS = 132

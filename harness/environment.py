@@ -4,7 +4,7 @@ import os
 
 from strata.cli.env import FOLDERS
 from strata.cli.env import environment as engine_environment
-from strata.cuda.found import find_cards
+from strata.cuda.card.found import find_cards
 from strata.split.devices import usable_cores
 
 def environment() -> dict[str, str]:

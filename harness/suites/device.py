@@ -81,7 +81,7 @@ def _case(scope: Scope, name: str, changes: dict, features: tuple[str, ...], dra
 
 
 def _why_not() -> str | None:
-    from strata.cuda.found import find_cards, why_no_cuda
+    from strata.cuda.card.found import find_cards, why_no_cuda
 
     reason = why_no_cuda()
     if reason is None and all(card.refusal for card in find_cards()):

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run the command; the speed does not change the exit code."""
     index, figures = _card(options.device), _figures(options)
-    from strata.cuda.found import card_at
+    from strata.cuda.card.found import card_at
 
     card_at(index)
     from strata.bench.gpu.geometry import REAL, with_layers

@@ -56,7 +56,7 @@ def _processor() -> dict[str, str]:
 def _kernels() -> dict[str, str]:
     from strata.numerics.kernel_cache import cache_folder
 
-    from strata.cuda.kernel_files import kept_folder, ready_folder
+    from strata.cuda.card.kernel_files import kept_folder, ready_folder
 
     ready = ready_folder()
     cubins = _counted(kept_folder(), "*.cubin") + (f", {_counted(ready, '*.cubin')} ready" if ready else "")

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the command; raises UsageError or DeviceError where something cannot be done, DeviceError where a kernel fails."""
-    from strata.cuda.compiling import why_no_compiler
+    from strata.cuda.card.compiling import why_no_compiler
     from strata.errors import DeviceError
 
     capabilities = _capabilities(options.capability)
@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _capabilities(text: str) -> list[tuple[int, int]]:
     """Return the compute capabilities that are asked for; raises UsageError naming the value at fault."""
-    from strata.cuda.found import find_cards, refusal_of
+    from strata.cuda.card.found import find_cards, refusal_of
     from strata.errors import UsageError
 
     found = []
@@ -73,8 +73,8 @@ def _needed(options: argparse.Namespace, capabilities: list[tuple[int, int]]) ->
 
 
 def _target(options: argparse.Namespace, capability: tuple[int, int]):
-    from strata.cuda.building import KernelFolder
-    from strata.cuda.kernel_files import kept_folder
+    from strata.cuda.card.building import KernelFolder
+    from strata.cuda.card.kernel_files import kept_folder
 
     return KernelFolder(options.folder or kept_folder(), options.folder is not None, capability)
 
@@ -88,7 +88,7 @@ def _list(options: argparse.Namespace, capability: tuple[int, int], kernels: lis
 
 def _build(options: argparse.Namespace, capability: tuple[int, int], kernels: list[tuple]) -> list[str]:
     from strata.cli.progress import ProgressLine
-    from strata.cuda.building import build
+    from strata.cuda.card.building import build
     from strata.split.devices import usable_cores
 
     line, target = ProgressLine(), _target(options, capability)

@@ -1,7 +1,7 @@
 """Keeping pages in RAM: `mlock`, `munlock` and `madvise` of the C library, memory on huge pages, and how much memory there is.
 
 Nothing here raises for what a machine does not allow: a lock that was refused is a result with the reason, because whoever
-asked goes on without it and says so.  A card's driver locks pages by itself (`strata.cuda.page_locks`) and needs nothing of this.
+asked goes on without it and says so.  A card's driver locks pages by itself (`strata.cuda.card.page_locks`) and needs nothing of this.
 Does not know: what lies in the pages.
 """
 

@@ -42,14 +42,14 @@ def total_bytes(device) -> int | None:
 
 def card_memory(device, layers: Mapping[int, PlacedMoe], n_slots: int, n_places: int, blob_of: Callable):
     """Return a card's memory for experts."""
-    from strata.cuda.expert_cache import CardExpertMemory
+    from strata.cuda.tier.expert_cache import CardExpertMemory
 
     return CardExpertMemory(device, layers, n_slots, n_places, blob_of)
 
 
 def card_layout(config: ModelConfig, context: int):
     """Return the buffers of a prompt chunk on a card."""
-    from strata.cuda.chunk_buffers import CardChunkLayout
+    from strata.cuda.memory.chunk_buffers import CardChunkLayout
 
     return CardChunkLayout(config, context)
 

@@ -1,6 +1,6 @@
 """A card's expert tier: what its executor reads before and behind a window.
 
-The card dispatches by itself (`strata.cuda.dispatching`): it reads the residency table and `sources`, and sends what it does not
+The card dispatches by itself (`strata.cuda.tier.dispatching`): it reads the residency table and `sources`, and sends what it does not
 compute to `jobs`, which the thread that runs the window calls.  Does not know: launches, requests, rounds.
 """
 

@@ -50,14 +50,14 @@ def require_devices(devices: tuple[DeviceName, ...]) -> None:
     """Raise DeviceError for the first card that is not there or cannot be used; nothing is opened."""
     for device in devices:
         if device.kind == "cuda":
-            from strata.cuda.found import card_at
+            from strata.cuda.card.found import card_at
 
             card_at(device.index)
 
 
 def _automatic() -> str:
     """Return the first card that can be used, else host."""
-    from strata.cuda.found import find_cards
+    from strata.cuda.card.found import find_cards
 
     usable = [card.index for card in find_cards() if card.refusal is None]
     return f"cuda:{usable[0]}" if usable else "host"

@@ -14,15 +14,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from strata.cuda.blueprint import Blueprint
-from strata.cuda.cell_classes import SMALLEST_CLASS
-from strata.cuda.draft_layer import CudaDrafts
-from strata.cuda.executor import CudaExecutor
-from strata.cuda.expert_cache import CardExpertMemory
-from strata.cuda.placed import CardStage, place_stage
-from strata.cuda.placed_drafts import place_drafts
-from strata.cuda.taps import CardTaps
-from strata.cuda.workspace import PLACES
+from strata.cuda.card.blueprint import Blueprint
+from strata.cuda.drafting.draft_layer import CudaDrafts
+from strata.cuda.drafting.placed_drafts import place_drafts
+from strata.cuda.memory.cell_classes import SMALLEST_CLASS
+from strata.cuda.memory.placed import CardStage, place_stage
+from strata.cuda.memory.workspace import PLACES
+from strata.cuda.stage.executor import CudaExecutor
+from strata.cuda.stage.taps import CardTaps
+from strata.cuda.tier.expert_cache import CardExpertMemory
 from strata.experts.residency import Residency
 from strata.experts.usage import new_counts
 from strata.host.placed import place_stage as placed_on_host

@@ -24,7 +24,7 @@ class Buffers(Protocol):
 
 
 class Layout(Protocol):
-    """Which buffers a device's chunks have: `strata.host.chunk_buffers`, `strata.cuda.chunk_buffers`."""
+    """Which buffers a device's chunks have: `strata.host.chunk_buffers`, `strata.cuda.memory.chunk_buffers`."""
 
     row_bytes: int
 

@@ -19,7 +19,7 @@ NOWHERE = 0
 
 
 class Registrar(Protocol):
-    """A card that locks pages of the host, or finds them locked (`strata.cuda.device.CudaDevice`); None and a reason where it can not."""
+    """A card that locks pages of the host, or finds them locked (`strata.cuda.card.device.CudaDevice`); None and a reason where it can not."""
 
     name: str
     why_not_registered: str

@@ -35,7 +35,7 @@ def open_stages(model: Model, resolved) -> tuple[Stage, ...]:
 
 def _open_device(index: int, name: DeviceName, threads: int):
     if name.kind == "cuda":
-        from strata.cuda.device import CudaDevice
+        from strata.cuda.card.device import CudaDevice
 
         return CudaDevice(name.index, name.budget_bytes)
     return HostDevice(f"{name.kind}[{index}]", name.budget_bytes, threads)
@@ -53,8 +53,8 @@ def _open_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
 
 
 def _open_card_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
-    from strata.cuda import placed as on_card
-    from strata.cuda.executor import CudaExecutor
+    from strata.cuda.memory import placed as on_card
+    from strata.cuda.stage.executor import CudaExecutor
 
     if resolved.selection != "fill":
         raise UsageError(f"selection={resolved.selection} on {device.name}", "cards select cells by the rule fill only", "use host devices for other rules")
@@ -66,8 +66,8 @@ def _open_card_stage(model: Model, resolved, plan: StagePlan, device) -> Stage:
 
 
 def _open_card_drafts(model: Model, resolved, executor):
-    from strata.cuda.draft_layer import CudaDrafts
-    from strata.cuda.placed_drafts import place_drafts as place_on_card
+    from strata.cuda.drafting.draft_layer import CudaDrafts
+    from strata.cuda.drafting.placed_drafts import place_drafts as place_on_card
 
     layer = place_on_card(executor.device, model.weights, model.config, executor.placed)
     return CudaDrafts(executor.device, model.config, layer, resolved.kv, resolved.n_slots, resolved.context, executor.table)

@@ -17,7 +17,7 @@ from strata.rows import Window
 
 
 class ExpertStore(Protocol):
-    """A device's memory for experts, slots of a cache and places of a staging ring: `strata.host.expert_memory`, `strata.cuda.expert_cache`."""
+    """A device's memory for experts, slots of a cache and places of a staging ring: `strata.host.expert_memory`, `strata.cuda.tier.expert_cache`."""
 
     slot_bytes: int
     n_places: int

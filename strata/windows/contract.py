@@ -45,7 +45,7 @@ class Executor(Protocol):
 
 
 class DraftLayer(Protocol):
-    """The draft layer beside the last stage: cells of every slot, and proposals from them (`strata.host.drafts`, `strata.cuda.draft_layer`).
+    """The draft layer beside the last stage: cells of every slot, and proposals from them (`strata.host.drafts`, `strata.cuda.drafting.draft_layer`).
 
     replays     as of the executor: the rows that it holds lie on a card
     costs       what its executor's rows and its own steps cost, for the width of windows

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from strata.cuda.found import find_cards
+from strata.cuda.card.found import find_cards
 from tests.cli.calls import refusal, strata
 
 

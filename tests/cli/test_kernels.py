@@ -3,7 +3,7 @@
 import pytest
 
 from strata.cli.engine_flags import FIXTURE
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 from tests.cli.calls import refusal, strata
 
 REASON = why_no_compiler()

@@ -34,7 +34,7 @@ class Cells:
 
     def on_card(self, card):
         """Return `heads.AttentionCells` with a copy of everything."""
-        from strata.cuda.heads import AttentionCells
+        from strata.cuda.attention.heads import AttentionCells
 
         arrays = (self.k_codes, self.k_scales, self.v_codes, self.v_scales, self.raw, self.pooled)
         return AttentionCells(self.n_cells, self.n_blocks, *(flat(card, a if a.size else np.zeros(1, a.dtype)) for a in arrays))
@@ -56,7 +56,7 @@ def folded_halves(codes: np.ndarray) -> np.ndarray:
 
 def check_heads(card, control, config: ModelConfig, kv: str, raw_format: str, windows: list[Window], n_slots: int, n_cells: int) -> None:
     """Windows one after the other: queries, stored cells, pooled keys and indexer queries after each."""
-    from strata.cuda.heads import IndexerInputs, launch_heads
+    from strata.cuda.attention.heads import IndexerInputs, launch_heads
 
     c, eps = config, np.float32(config.rms_epsilon)
     cells = Cells(c, kv, raw_format, n_slots, n_cells)
@@ -94,7 +94,7 @@ def check_heads(card, control, config: ModelConfig, kv: str, raw_format: str, wi
 
 def check_dense_heads(card, config: ModelConfig, window: Window, n_slots: int, n_cells: int) -> None:
     """Keys and values alone, as the draft layer stores them."""
-    from strata.cuda.heads import launch_heads
+    from strata.cuda.attention.heads import launch_heads
 
     c, n = config, window.n_rows
     cells, table = Cells(c, "f16", "f16", n_slots, n_cells), rotary_table(c.rope_base, c.rope_dims, n_cells)
@@ -115,8 +115,8 @@ def check_dense_heads(card, config: ModelConfig, window: Window, n_slots: int, n
 
 def check_selection(card, control, config: ModelConfig, window: Window, n_cells: int, ties: bool) -> None:
     """Block scores and chosen cells; with `ties`, scores of few different values, zeros and NaN among them."""
-    from strata.cuda.indexer import launch_scores
-    from strata.cuda.selection import launch_selection
+    from strata.cuda.attention.indexer import launch_scores
+    from strata.cuda.attention.selection import launch_selection
 
     c, w, n, block, width = config, window, window.n_rows, config.indexer_block, config.selection_width
     n_slots, n_blocks, most = int(w.slots.max()) + 1, n_cells // block + 1, n_cells // block
@@ -145,7 +145,7 @@ def check_selection(card, control, config: ModelConfig, window: Window, n_cells:
 
 def check_attention(card, control, config: ModelConfig, kv: str, window: Window, n_cells: int, seed: int) -> None:
     """Attention over random ascending cells (or all, where a row has fewer than the width): side by side, looped, dense."""
-    from strata.cuda.attention import AttentionOutput, SplitScratch, launch_attention
+    from strata.cuda.attention.split_attention import AttentionOutput, SplitScratch, launch_attention
 
     c, w, n, size = config, window, window.n_rows, config.head_dim
     generator, n_slots = np.random.default_rng(seed), int(window.slots.max()) + 1
@@ -207,10 +207,10 @@ def _merged(tops, totals, triples, lengths, out):
 
 def check_merge(card, control, config: ModelConfig, lengths: list[int], most_cells: int, seed: int) -> None:
     """The merge alone, of random triples whose maxima rise, fall, are equal and are zeros of both signs; rows have their own counts."""
-    from strata.cuda import merging
-    from strata.cuda.attention import AttentionShape
-    from strata.cuda.group_codes import arrays_of
-    from strata.cuda.launch import Launch, Shape
+    from strata.cuda.attention import merging
+    from strata.cuda.attention.split_attention import AttentionShape
+    from strata.cuda.card.launch import Launch, Shape
+    from strata.cuda.packed.group_codes import arrays_of
 
     c, n, size, n_splits = config, len(lengths), config.head_dim, (most_cells + 63) // 64
     generator, shape = np.random.default_rng(seed), (n, config.n_q_heads, n_splits)

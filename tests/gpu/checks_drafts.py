@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strata.cuda import placed as on_card
-from strata.cuda import placed_drafts as drafts_on_card
-from strata.cuda.draft_layer import CudaDrafts
+from strata.cuda.drafting import placed_drafts as drafts_on_card
+from strata.cuda.drafting.draft_layer import CudaDrafts
+from strata.cuda.memory import placed as on_card
 from strata.host.device import HostDevice
 from strata.host.drafts import HostDrafts
 from strata.host.placed import place_stage

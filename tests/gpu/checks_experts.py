@@ -27,7 +27,7 @@ class Lists:
     """Grouped entries on the host, and on a card with room for SPARE more experts, whose numbers would be wrong to use."""
 
     def __init__(self, card, ids: np.ndarray) -> None:
-        from strata.cuda.products import make_lists
+        from strata.cuda.packed.products import make_lists
 
         n = ids.size
         experts, starts, self.entry_rows = np.empty(n, np.int32), np.empty(n + 1, np.int32), np.empty(n, np.int32)
@@ -47,7 +47,7 @@ class Lists:
 
 def _bank(card, form: WeightFormat, seed: int, n_out: int, n_in: int, n_experts: int):
     """Return packed weights on the host and on the card."""
-    from strata.cuda.products import Packed
+    from strata.cuda.packed.products import Packed
 
     raw = packed_weights(form, seed, n_out, n_in, n_experts=n_experts)
     expert_bytes = n_out * (n_in // form.block_weights) * form.block_bytes
@@ -64,8 +64,8 @@ def check_gate_up(
     card, control, form: WeightFormat, n_in: int, width: int, n_rows: int, n_used: int, parts: str = "both", shared_form: WeightFormat | None = None
 ) -> None:
     """The hidden rows' codes of listed experts and the shared one (of `form` too, if not told), in one launch or only one of the two kinds."""
-    from strata.cuda.expert_products import Experts, launch_gate_up
-    from strata.cuda.products import Coded
+    from strata.cuda.experts.expert_products import Experts, launch_gate_up
+    from strata.cuda.packed.products import Coded
 
     lists, x = Lists(card, chosen_experts(n_rows, n_rows, n_used)), random_rows(n_rows, n_rows, n_in)
     coded = coded_on_host(control, x)
@@ -92,8 +92,8 @@ def check_down(
     card, control, form: WeightFormat, width: int, n_out: int, n_rows: int, n_used: int, parts: str = "both", shared_form: WeightFormat | None = None
 ) -> None:
     """The outputs of listed experts and the shared one, reading the lists ahead and not; nothing is written beside them."""
-    from strata.cuda.expert_products import Experts, launch_down
-    from strata.cuda.products import Coded
+    from strata.cuda.experts.expert_products import Experts, launch_down
+    from strata.cuda.packed.products import Coded
 
     lists = Lists(card, chosen_experts(n_rows, n_rows, n_used))
     n_entries = n_rows * n_used
@@ -130,9 +130,9 @@ def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int
 
     `kind` names LOGITS that activations and weights make; random ones where it is empty.
     """
-    from strata.cuda.products import make_lists
-    from strata.cuda.posting import EMPTY
-    from strata.cuda.router import launch_router
+    from strata.cuda.experts.router import launch_router
+    from strata.cuda.machine.posting import EMPTY
+    from strata.cuda.packed.products import make_lists
 
     c, n, n_in = config, n_rows, config.hidden
     x = random_rows(60 + n, n, n_in)
@@ -172,18 +172,18 @@ def check_router(card, control, config: ModelConfig, type_name: str, n_rows: int
 
 
 def _float_matrix(card, type_name: str, values: np.ndarray):
-    from strata.cuda.placed import FloatMatrix
+    from strata.cuda.memory.placed import FloatMatrix
 
     return FloatMatrix(flat(card, padded_bytes(values)), type_name, *values.shape)
 
 
 def check_block(card, control, config: ModelConfig, forms: dict[str, WeightFormat], n_rows: int, n_launches: int) -> None:
     """A whole experts block as the recorder lists it, combined; `forms` by weight name, with router types "router", "shared_router"."""
-    from strata.cuda.combine import launch_combine
-    from strata.cuda.placed import Part
-    from strata.cuda.products import Coded
-    from strata.cuda.record_moe import MoeRecorder
-    from strata.cuda.workspace import Workspace
+    from strata.cuda.experts.combine import launch_combine
+    from strata.cuda.memory.placed import Part
+    from strata.cuda.memory.workspace import Workspace
+    from strata.cuda.packed.products import Coded
+    from strata.cuda.stage.record_moe import MoeRecorder
 
     c, n, launches = config, n_rows, []
     shapes = {

@@ -68,8 +68,8 @@ def check_window(card, control, config: ModelConfig, window: Window, seed: int, 
 
     `n_held` v heads a thread where the rows are scanned as a chunk's, 0: as the launch chooses.
     """
-    from strata.cuda.gdn import launch_prepare
-    from strata.cuda.chunk_scan import launch_any_scan
+    from strata.cuda.delta_net.chunk_scan import launch_any_scan
+    from strata.cuda.delta_net.gdn import launch_prepare
 
     c, n, x = config, window.n_rows, GdnInputs(config, control, window, seed)
     tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments"
@@ -99,7 +99,7 @@ def check_window_scan(card, control, config: ModelConfig, window: Window, seed: 
 
     `n_at_once` heads on a multiprocessor, 0: as the launch chooses.
     """
-    from strata.cuda.window_scan import launch_window_scan
+    from strata.cuda.delta_net.window_scan import launch_window_scan
 
     c, n, x = config, window.n_rows, GdnInputs(config, control, window, seed)
     tables, what = tables_of(card, window), f"{n} rows in {len(window.segments)} segments, keep={window.keep}, {n_at_once} at once"
@@ -127,7 +127,7 @@ def check_window_scan(card, control, config: ModelConfig, window: Window, seed: 
 
 def check_replay(card, control, config: ModelConfig, window: Window, kept: list[int], n_layers: int) -> None:
     """A verify window's memory stays; the replay of kept rows, all layers at once, gives the host's memory and tail."""
-    from strata.cuda.scan import launch_commit
+    from strata.cuda.delta_net.scan import launch_commit
 
     c, first_slot = config, window.segment_slot
     layers = [check_window(card, control, c, window, 100 + 20 * layer) for layer in range(n_layers)]

@@ -11,7 +11,7 @@ PAIRS, REPLAYS = 6, 20
 
 
 def _part(card, config: ModelConfig, forms: dict):
-    from strata.cuda.placed import Part
+    from strata.cuda.memory.placed import Part
 
     c = config
     shapes = {
@@ -28,12 +28,12 @@ def _part(card, config: ModelConfig, forms: dict):
 
 def check_blocks_in_turn(card, control, config: ModelConfig, forms: dict, n_rows: int) -> None:
     """Every block's combined rows are those of its launches sent one by one: a list read too early would be the other input's."""
-    from strata.cuda.combine import launch_combine
-    from strata.cuda.graphs import Graph
-    from strata.cuda.launch import Launch
-    from strata.cuda.products import Coded
-    from strata.cuda.record_moe import MoeRecorder
-    from strata.cuda.workspace import Workspace
+    from strata.cuda.card.graphs import Graph
+    from strata.cuda.card.launch import Launch
+    from strata.cuda.experts.combine import launch_combine
+    from strata.cuda.memory.workspace import Workspace
+    from strata.cuda.packed.products import Coded
+    from strata.cuda.stage.record_moe import MoeRecorder
 
     c, n, part, work, programs, outs = config, n_rows, _part(card, config, forms), Workspace(card, "in turn"), [], []
     for seed in (90, 190):

@@ -11,7 +11,7 @@ from tests.gpu.support import (
 
 def coded_on_card(card, coded):
     """Upload coded rows of the host."""
-    from strata.cuda.products import Coded
+    from strata.cuda.packed.products import Coded
 
     n_rows, n = coded.codes.shape
     return Coded(*(flat(card, a) for a in (coded.codes, turned(coded.codes), coded.scales, coded.sums)), n_rows, n)
@@ -22,9 +22,9 @@ def check_projections(card, control, forms, float_types, n_outs, n_in: int, row_
 
     Kernels that have the cache fetch later launches' weights are asked to, for a ragged array and a whole matrix.
     """
-    from strata.cuda.placed import FloatMatrix
-    from strata.cuda.products import Packed
-    from strata.cuda.projections import Projection, launch_projections
+    from strata.cuda.memory.placed import FloatMatrix
+    from strata.cuda.packed.products import Packed
+    from strata.cuda.stage.projections import Projection, launch_projections
 
     x = random_rows(1, max(row_counts), n_in)
     coded = coded_on_host(control, x)

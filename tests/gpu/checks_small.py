@@ -28,8 +28,8 @@ def router_logits(seed: int, n_rows: int, n_experts: int) -> np.ndarray:
 
 def check_routing(card, config: ModelConfig, row_counts) -> None:
     """Ids, weights and the grouped entries; what lies behind the lists is the number of entries."""
-    from strata.cuda.products import make_lists
-    from strata.cuda.routing import launch_route_and_group
+    from strata.cuda.experts.routing import launch_route_and_group
+    from strata.cuda.packed.products import make_lists
 
     c = config
     for n in row_counts:
@@ -56,7 +56,7 @@ def check_routing(card, config: ModelConfig, row_counts) -> None:
 
 def check_lookup(card, form: WeightFormat, columns: int, n_copies: int) -> None:
     """Rows of a table in a block format, each several times."""
-    from strata.cuda.lookup import launch_lookup
+    from strata.cuda.residual.lookup import launch_lookup
 
     n_table, rows = 50, np.array([7, 0, 49, 7, 33], np.int64)
     raw, row_bytes = packed_weights(form, 1, n_table, columns), columns // form.block_weights * form.block_bytes
@@ -69,7 +69,7 @@ def check_lookup(card, form: WeightFormat, columns: int, n_copies: int) -> None:
 
 def check_float_lookup(card, type_name: str, columns: int) -> None:
     """Rows of a table of plain floats."""
-    from strata.cuda.lookup import launch_lookup
+    from strata.cuda.residual.lookup import launch_lookup
 
     values = np.random.default_rng(3).standard_normal((20, columns)).astype(np.float16)
     widened = values.astype(np.float32)
@@ -83,7 +83,7 @@ def check_float_lookup(card, type_name: str, columns: int) -> None:
 
 def check_ngrams(card, config: ModelConfig, window: Window, seed: int) -> None:
     """Hashes, gate, convolution, and what is kept of the window."""
-    from strata.cuda.ngrams import launch_convolve_add, launch_gate, launch_hash, launch_keep
+    from strata.cuda.residual.ngrams import launch_convolve_add, launch_gate, launch_hash, launch_keep
 
     c, w, n, n_slots = config, window, window.n_rows, 6
     eps, width = np.float32(c.rms_epsilon), c.residual_width
@@ -129,7 +129,7 @@ def check_ngrams(card, config: ModelConfig, window: Window, seed: int) -> None:
 
 def check_picks(card, n_rows: int, n: int) -> None:
     """The two best, finiteness and hashes of logit rows with ties, infinities and NaN."""
-    from strata.cuda.picks import launch_picks, make_scratch
+    from strata.cuda.stage.picks import launch_picks, make_scratch
 
     logits = np.round(normal(n, n_rows, n) * 8).astype(np.float32)
     logits[0] = normal(n + 1, n)
@@ -146,7 +146,7 @@ def check_picks(card, n_rows: int, n: int) -> None:
 
 def check_drafts(card, config: ModelConfig, n_rows: int, n: int) -> None:
     """The draft layer's sum of streams, and its picks with their probabilities."""
-    from strata.cuda.drafts import launch_add_to_streams, launch_draft_picks
+    from strata.cuda.drafting.drafts import launch_add_to_streams, launch_draft_picks
 
     made, e = random_rows(5, n_rows, config.residual_width), random_rows(6, n_rows, config.hidden)
     wanted = made.reshape(n_rows, config.n_streams, config.hidden) + e[:, None]

@@ -14,7 +14,7 @@ from tests.gpu.support import GuardedOutput, assert_same_bits, random_float_weig
 
 def check_write_and_norm(card, control, config: ModelConfig, row_counts) -> None:
     """Write of a block's output and norm in one kernel, each half alone, and the norm of chosen rows."""
-    from strata.cuda.streams import launch_write_normalise
+    from strata.cuda.residual.streams import launch_write_normalise
 
     c, most = config, max(row_counts)
     eps, width = np.float32(c.rms_epsilon), c.residual_width
@@ -50,8 +50,8 @@ def check_write_and_norm(card, control, config: ModelConfig, row_counts) -> None
 
 def check_read(card, control, config: ModelConfig, type_name: str, row_counts) -> None:
     """Low-rank gate, `up` product and mix: the fused kernel, and the separate ones."""
-    from strata.cuda.read_mix import launch_read_mix
-    from strata.cuda.streams import launch_low_rank_gate, launch_mix
+    from strata.cuda.residual.read_mix import launch_read_mix
+    from strata.cuda.residual.streams import launch_low_rank_gate, launch_mix
 
     c, most = config, max(row_counts)
     rank, width = c.low_rank, c.residual_width
@@ -77,8 +77,8 @@ def check_read(card, control, config: ModelConfig, type_name: str, row_counts) -
 
 def check_combine(card, control, config: ModelConfig, row_counts) -> None:
     """The experts' combination, alone and on the way into the streams."""
-    from strata.cuda.combine import Combined, launch_combine
-    from strata.cuda.streams import launch_write_normalise
+    from strata.cuda.experts.combine import Combined, launch_combine
+    from strata.cuda.residual.streams import launch_write_normalise
 
     c, most = config, max(row_counts)
     width = c.residual_width
@@ -105,7 +105,7 @@ def check_combine(card, control, config: ModelConfig, row_counts) -> None:
 
 def check_activation(card, control, config: ModelConfig, n_entries: int) -> None:
     """silu(gate) * up and its codes."""
-    from strata.cuda.activation import launch_activation
+    from strata.cuda.experts.activation import launch_activation
 
     n = config.expert_ff
     gate, up = random_rows(15, n_entries, n), random_rows(16, n_entries, n)

@@ -52,8 +52,8 @@ class ObservedPair:
     """A whole model on the host and on a card."""
 
     def __init__(self, card, model: Model, kv: str, n_slots: int, context: int) -> None:
-        from strata.cuda import placed as on_card
-        from strata.cuda.executor import CudaExecutor
+        from strata.cuda.memory import placed as on_card
+        from strata.cuda.stage.executor import CudaExecutor
 
         c, mode = model.config, MODES["canonical"]
         self._device = HostDevice("host[0]", None, 1)

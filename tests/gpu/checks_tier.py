@@ -51,7 +51,7 @@ class RouterLists:
     """The router's lists on a card, for chosen ids."""
 
     def __init__(self, card, ids: np.ndarray, c: ModelConfig) -> None:
-        from strata.cuda.products import make_lists
+        from strata.cuda.packed.products import make_lists
 
         n = ids.size
         experts, starts, rows, self.of = np.zeros(c.n_experts, np.int32), np.full(c.n_experts + 1, n, np.int32), np.empty(n, np.int32), np.empty(ids.shape, np.int32)
@@ -66,8 +66,8 @@ class RouterLists:
 
 def made_for(card, c: ModelConfig, n_entries: int):
     """Return what a dispatch fills, full of junk."""
-    from strata.cuda.dispatching import SIZES, Dispatched
-    from strata.cuda.products import make_lists
+    from strata.cuda.packed.products import make_lists
+    from strata.cuda.tier.dispatching import SIZES, Dispatched
 
     lists = make_lists(card, "lists", c.n_experts, n_entries)
     for array in (lists.experts, lists.starts, lists.entry_rows):
@@ -78,8 +78,8 @@ def made_for(card, c: ModelConfig, n_entries: int):
 
 def check_dispatch(card, c: ModelConfig, case: Case, seed: int = 0) -> None:
     """Lists, message and log of a middle layer are those of `strata.experts.dispatch`, twice: the step goes on."""
-    from strata.cuda import mailbox as boxes
-    from strata.cuda.dispatching import ALL_ENTRIES, FETCHED, JOBS, OWN_ENTRIES, STEP, Tables, launch_dispatch
+    from strata.cuda.tier import mailbox as boxes
+    from strata.cuda.tier.dispatching import ALL_ENTRIES, FETCHED, JOBS, OWN_ENTRIES, STEP, Tables, launch_dispatch
 
     n, layer, n_slots = case.n_rows, 1, 1000
     ids, (slot_of, sources) = chosen(seed, n, c), tables_for(seed, case, c)
@@ -117,9 +117,9 @@ def check_dispatch(card, c: ModelConfig, case: Case, seed: int = 0) -> None:
 
 def check_meeting(card, c: ModelConfig, n_rows: int, n_jobs_entries: int, answered: bool, stopped: bool = False, bound_ns: int = 10**8) -> None:
     """The waiting kernel copies the pool's outputs behind the card's own, or leaves and says why."""
-    from strata.cuda import mailbox as boxes
-    from strata.cuda.dispatching import SIZES, Dispatched
-    from strata.cuda.meeting_kernels import launch_meet
+    from strata.cuda.tier import mailbox as boxes
+    from strata.cuda.tier.dispatching import SIZES, Dispatched
+    from strata.cuda.tier.meeting_kernels import launch_meet
 
     layer, step, n_entries = 1, 5, n_rows * c.n_used
     own, box = n_entries - n_jobs_entries, boxes.Mailbox(card, c, LAYERS, "test")
@@ -146,10 +146,10 @@ def shapes_of(*sizes: int) -> SimpleNamespace:
 
 def check_memory_and_fetch(card, c: ModelConfig, n_slots: int = 3, n_places: int = 2) -> None:
     """Slots and ring hold what was loaded, staged and fetched, and nothing lies beside it; what is taken adds up."""
-    from strata.cuda.dispatching import FETCHED, SIZES, Dispatched
-    from strata.cuda.expert_cache import CACHE, RING, CardExpertMemory
-    from strata.cuda.fetching import launch_fetch
-    from strata.cuda.tier_tables import TierTables
+    from strata.cuda.tier.dispatching import FETCHED, SIZES, Dispatched
+    from strata.cuda.tier.expert_cache import CACHE, RING, CardExpertMemory
+    from strata.cuda.tier.fetching import launch_fetch
+    from strata.cuda.tier.tier_tables import TierTables
 
     generator = np.random.default_rng(1)
     layers = {1: shapes_of(48, 80, 4112), 2: shapes_of(16, 16, 208)}
@@ -200,7 +200,7 @@ def check_memory_and_fetch(card, c: ModelConfig, n_slots: int = 3, n_places: int
 
 def check_tables(card, c: ModelConfig) -> None:
     """Tables are sent when their version changes and not else; an address that cannot be loaded from counts as none."""
-    from strata.cuda.tier_tables import TierTables
+    from strata.cuda.tier.tier_tables import TierTables
 
     residency, sources = Residency(3, c.n_experts, 4), np.full((3, c.n_experts, 3), 1 << 20, np.int64)
     sources[1, 2] = 1 << 20, (1 << 20) + 8, 1 << 20
@@ -227,8 +227,8 @@ def check_tables(card, c: ModelConfig) -> None:
 
 def check_routing_log(card, c: ModelConfig, n_rows: int) -> None:
     """The counts are those of the chosen ids, per layer and kind of window, window by window."""
-    from strata.cuda.routing_log import RoutingLog
-    from strata.cuda.workspace import Workspace
+    from strata.cuda.memory.workspace import Workspace
+    from strata.cuda.tier.routing_log import RoutingLog
     from strata.rows import Segment, Window
 
     layers, launches, work = (4, 5), [], Workspace(card, "test")

@@ -13,7 +13,7 @@ from tests.gpu.support import GuardedOutput, assert_same_bits, coded_on_host, de
 
 def set_turns(monkeypatch, turns: int) -> None:
     """Let blocks take `turns` output tiles from here on, however few blocks there are; 0 puts the rule back."""
-    from strata.cuda import products, tile_grids
+    from strata.cuda.packed import products, tile_grids
 
     rule = tile_grids.turns_of
     monkeypatch.setattr(products, "turns_of", (lambda type_id, tile, *sizes: min(turns, tile.turns)) if turns else rule)
@@ -21,7 +21,7 @@ def set_turns(monkeypatch, turns: int) -> None:
 
 def check_dense(card, control, monkeypatch, form: WeightFormat, n_out: int, n_in: int, row_counts, all_turns, tile=None) -> None:
     """A matrix times several numbers of rows, with blocks of several numbers of output tiles."""
-    from strata.cuda.products import Packed, dense, dense_tiled
+    from strata.cuda.packed.products import Packed, dense, dense_tiled
 
     raw = packed_weights(form, 31, n_out, n_in)
     weights = Packed(flat(card, raw), form.type_id, n_out, n_in)
@@ -38,7 +38,7 @@ def check_dense(card, control, monkeypatch, form: WeightFormat, n_out: int, n_in
 
 def check_listed(card, control, monkeypatch, form: WeightFormat, n_out: int, n_in: int, counts, all_turns, tile=None) -> None:
     """Listed experts with `counts` rows each (0 too), in shuffled order; surplus places of the lists hold junk."""
-    from strata.cuda.products import Packed, listed_tiled, make_lists, plan
+    from strata.cuda.packed.products import Packed, listed_tiled, make_lists, plan
 
     n_experts, n_entries = len(counts) + 2, sum(counts)
     raw = packed_weights(form, 33, n_out, n_in, n_experts=n_experts)

@@ -15,8 +15,8 @@ def generated_matrix(card, type_name: str, n_out: int, n_in: int):
     """Return a matrix on the card, made by the generator's twin on the host."""
     from strata.bench.gpu.patterns import generated, pattern_of
     from strata.bench.gpu.specs import Spec
-    from strata.cuda.placed import FloatMatrix
-    from strata.cuda.products import Packed
+    from strata.cuda.memory.placed import FloatMatrix
+    from strata.cuda.packed.products import Packed
 
     spec = Spec("test", (n_out, n_in), type_name)
     raw = card.upload("test", generated(pattern_of(type_name), spec.n_bytes, 11))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strata.cuda.found import why_no_cuda
+from strata.cuda.card.found import why_no_cuda
 
 
 def pytest_collection_modifyitems(items):
@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def card():
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     device = CudaDevice(0)
     yield device

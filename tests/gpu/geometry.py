@@ -55,7 +55,7 @@ def single_rows(n_rows: int, starts: Sequence[int]) -> Window:
 
 def tables_of(card, window: Window, spare: int = 2):
     """Upload a window's index arrays, with `spare` surplus segment places."""
-    from strata.cuda.window_tables import WindowTables
+    from strata.cuda.memory.window_tables import WindowTables
 
     def padded(values, filling):
         return card.upload("window", np.concatenate((values, np.full(spare, filling, np.int32))))
@@ -88,7 +88,7 @@ class CodedOutput:
     """Coded rows to be filled by a kernel, and their comparison with the host's coding of the same float rows."""
 
     def __init__(self, card, n_rows: int, n: int) -> None:
-        from strata.cuda.products import make_coded
+        from strata.cuda.packed.products import make_coded
 
         self.coded, self.n_rows, self.n = make_coded(card, "coded", n_rows, n), n_rows, n
 

@@ -11,7 +11,7 @@ from tests.gpu.support import assert_same_bits, coded_on_host, dense_on_host, pa
 
 
 def test_a_card_that_is_not_there_is_refused_with_the_reason():
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     with pytest.raises(DeviceError, match="cards"):
         CudaDevice(99)
@@ -26,7 +26,7 @@ def test_running_out_of_memory_names_what_was_asked_for_and_takes_nothing(card):
 
 
 def test_predicted_and_reported_memory_agree_and_nothing_leaks():
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     device = CudaDevice(0)
     arrays = [device.empty("arrays", 3_000_000 + 4096 * i, np.float32) for i in range(40)]
@@ -44,8 +44,8 @@ def test_predicted_and_reported_memory_agree_and_nothing_leaks():
 
 
 def test_a_graph_replays_and_is_rebuilt_when_a_buffer_moved(card, control):
-    from strata.cuda.graphs import GraphTable
-    from strata.cuda.products import Packed, code, dense, make_coded
+    from strata.cuda.card.graphs import GraphTable
+    from strata.cuda.packed.products import Packed, code, dense, make_coded
 
     form, n_out, n_in = FORMATS[12], 64, 512
     raw = packed_weights(form, 1, n_out, n_in)
@@ -67,8 +67,8 @@ def test_a_graph_replays_and_is_rebuilt_when_a_buffer_moved(card, control):
 
 
 def test_programmatic_launches_give_the_same_bits(card, control):
-    from strata.cuda.graphs import Graph
-    from strata.cuda.products import Packed, code, dense, make_coded
+    from strata.cuda.card.graphs import Graph
+    from strata.cuda.packed.products import Packed, code, dense, make_coded
 
     form, n_out, n_in, n_rows = FORMATS[12], 2560, 2560, 3
     raw = packed_weights(form, 1, n_out, n_in)

@@ -60,7 +60,7 @@ def test_cells_and_chains_have_the_bits_of_the_host(kv, card, model):
 
 @pytest.mark.parametrize("pairs", [1, 40])
 def test_splits_in_turn_and_side_by_side_give_the_same_bits(pairs, card, model, monkeypatch):
-    monkeypatch.setattr("strata.cuda.record_drafts.MOST_PAIRS", pairs)
+    monkeypatch.setattr("strata.cuda.drafting.record_drafts.MOST_PAIRS", pairs)
     with pair(card, model) as both:
         both.read(0, 0, 400)
         both.read(5, 0, 200)
@@ -89,7 +89,7 @@ def test_windows_wait_and_are_made_together(card, model):
 
 
 def test_held_rows_move_when_they_grow(card, model, monkeypatch):
-    monkeypatch.setattr("strata.cuda.held_rows.LEAST", 16)
+    monkeypatch.setattr("strata.cuda.drafting.held_rows.LEAST", 16)
     with pair(card, model) as both:
         window = both.hold((0, 0, 8))
         both.build((window, [8]))
@@ -161,7 +161,7 @@ def test_a_changed_row_is_noticed(card, model):
 
 
 def test_places_lists_and_moves(card):
-    from strata.cuda.draft_cells import DraftCells, launch_list, launch_move, launch_note
+    from strata.cuda.drafting.draft_cells import DraftCells, launch_list, launch_move, launch_note
     from tests.gpu.geometry import SMALL, read, run
 
     cells = DraftCells(card, SMALL, "f16", 3, 600)
@@ -204,7 +204,7 @@ def test_an_engine_on_a_card_drafts_and_answers_as_on_the_host(changes, model, p
 
 
 def test_memory_is_taken_by_name_and_too_little_is_an_error(model):
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
     from tests.gpu.checks_drafts import Pair
 
     device = CudaDevice(0)

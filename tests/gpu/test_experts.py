@@ -41,7 +41,7 @@ def test_down_has_the_bits_of_the_host_at_every_row_count(form, card, control):
     ("Q4_0", 640, "Q4_0"), ("Q2_0", 704, "Q4_0"), ("Q8_0", 352, "Q4_0"), ("Q4_K", 512, "Q4_K"), ("Q3_K", 768, "Q2_0"), ("Q5_1", 96, "Q5_1"), ("IQ4_NL", 640, "IQ4_NL"),
 ])
 def test_down_of_rows_taken_whole_has_the_bits_of_the_host_at_every_row_count(name, width, shared, card, control):
-    from strata.cuda import short_downs
+    from strata.cuda.experts import short_downs
 
     form, common = by_name(name), by_name(shared)
     assert all(short_downs.takes(one, width // 32, 448) for one in (form, common))

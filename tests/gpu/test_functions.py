@@ -20,9 +20,9 @@ def test_a_function_has_the_bits_of_the_cpu(name, card):
     import numba
     from numba import cuda
 
-    from strata.cuda import on_cuda
-    from strata.cuda.launch import Launch, Shape
-    from strata.cuda.seam import kernel
+    from strata.cuda.card.launch import Launch, Shape
+    from strata.cuda.machine import on_cuda
+    from strata.cuda.machine.seam import kernel
     from strata.numerics import on_cpu
 
     on_card, on_host = getattr(on_cuda, name), getattr(on_cpu, name)

@@ -19,7 +19,7 @@ def rows(*segments, is_prompt=False):
 
 @pytest.mark.parametrize("n_rows", [9, 40, 200])
 def test_chunks_in_given_memory_have_the_bits_of_the_host(n_rows, card, control):
-    from strata.cuda.chunk_buffers import CardChunkLayout
+    from strata.cuda.memory.chunk_buffers import CardChunkLayout
 
     model = shipped()[0]
     with TierPair(card, model, control, 300, CONTEXT) as pair:
@@ -39,7 +39,7 @@ def test_chunks_in_given_memory_have_the_bits_of_the_host(n_rows, card, control)
 
 
 def test_what_a_chunk_takes_beside_given_memory_does_not_grow_with_its_rows(card, control):
-    from strata.cuda.chunk_buffers import CardChunkLayout
+    from strata.cuda.memory.chunk_buffers import CardChunkLayout
 
     model = shipped()[0]
     with TierPair(card, model, control, 300, CONTEXT) as pair:

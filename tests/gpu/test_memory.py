@@ -21,7 +21,7 @@ def test_predicted_and_reported_memory_of_an_engine_agree(model):
     from strata.batch.engine import Engine
     from strata.batch.requests import Request
     from strata.batch.settings import EngineSettings
-    from strata.cuda.executor import FIRST_RUNS
+    from strata.cuda.stage.executor import FIRST_RUNS
 
     with Engine(model, EngineSettings(devices="cuda:0", batch=4)) as engine:
         engine.generate([Request(tuple(range(1, 80 + i)), 12) for i in range(4)])
@@ -34,9 +34,9 @@ def test_predicted_and_reported_memory_of_an_engine_agree(model):
 
 
 def test_a_session_opened_and_closed_1000_times_leaks_nothing(model):
-    from strata.cuda.device import CudaDevice
-    from strata.cuda.executor import FIRST_RUNS, CudaExecutor
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.device import CudaDevice
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import FIRST_RUNS, CudaExecutor
     from strata.numerics.rounding import mode_named
     from strata.rows import Segment, Window
     from strata.windows.stage_pass import pass_blocks

@@ -97,7 +97,7 @@ def test_selected_cells_are_those_of_the_host_at_every_row_count(config, ties, c
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_selected_cells_are_those_of_the_host_in_every_cut(ties, card, control):
-    from strata.cuda.narrow_selection import CUTS
+    from strata.cuda.attention.narrow_selection import CUTS
 
     for number, (n_threads, n_keys) in enumerate(CUTS):
         n_cells = n_threads * n_keys * SMALL.indexer_block
@@ -219,10 +219,10 @@ def test_a_single_changed_bit_is_noticed(check, card, control, monkeypatch):
 
 @pytest.mark.parametrize("n_rows", [1, 9])
 def test_a_graph_of_dependent_launches_replays_the_same_bits(n_rows, card, control):
-    from strata.cuda.graphs import Graph
-    from strata.cuda.products import floats
-    from strata.cuda.read_mix import launch_read_mix
-    from strata.cuda.streams import launch_write_normalise
+    from strata.cuda.card.graphs import Graph
+    from strata.cuda.packed.products import floats
+    from strata.cuda.residual.read_mix import launch_read_mix
+    from strata.cuda.residual.streams import launch_write_normalise
     from tests.gpu.geometry import CodedOutput, flat, normal, run
     from tests.gpu.support import assert_same_bits, random_float_weights, random_rows
 

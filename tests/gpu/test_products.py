@@ -14,7 +14,7 @@ ALL = tuple(FORMATS.values())
 
 
 def uploaded(card, coded):
-    from strata.cuda.products import Coded
+    from strata.cuda.packed.products import Coded
 
     n_rows, n = coded.codes.shape
     return Coded(
@@ -30,7 +30,7 @@ def width(form) -> int:
 
 @pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_a_dense_product_has_the_bits_of_the_host_at_every_row_count(form, card, control):
-    from strata.cuda.products import Packed, dense
+    from strata.cuda.packed.products import Packed, dense
 
     n_out, n_in = 83, width(form)
     raw = packed_weights(form, 1, n_out, n_in)
@@ -47,8 +47,8 @@ def test_a_dense_product_has_the_bits_of_the_host_at_every_row_count(form, card,
 
 @pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_every_tiling_gives_the_same_bits(form, card, control):
-    from strata.cuda.products import Packed, dense_tiled
-    from strata.cuda.tiles import CHUNK, EXPERTS, SNUG, WINDOW, Tile
+    from strata.cuda.packed.products import Packed, dense_tiled
+    from strata.cuda.packed.tiles import CHUNK, EXPERTS, SNUG, WINDOW, Tile
 
     n_out, n_in = 150, width(form)
     raw = packed_weights(form, 3, n_out, n_in)
@@ -68,10 +68,10 @@ def test_every_tiling_gives_the_same_bits(form, card, control):
 @pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_a_window_has_the_bits_of_the_host_however_it_is_cut(form, card, control):
     """Rows that end inside a stage and inside a pair of units, blocks of several turns, outputs beyond the end, rows that are not there."""
-    from strata.cuda import window_kernels
-    from strata.cuda.products import Packed, activations
-    from strata.cuda.staging import staging_of
-    from strata.cuda.window_cuts import COPIERS, MOST_COPIES, Cut, cut_of, shared_bytes
+    from strata.cuda.packed import window_kernels
+    from strata.cuda.packed.products import Packed, activations
+    from strata.cuda.packed.staging import staging_of
+    from strata.cuda.packed.window_cuts import COPIERS, MOST_COPIES, Cut, cut_of, shared_bytes
 
     room, thorough = 227 << 10, form.name in ("Q4_K", "Q6_K", "Q2_0", "Q8_0")
     for n_out, n_in in ((83, width(form)), (16, 2560), *(((150, 1280),) if thorough else ())):
@@ -93,7 +93,7 @@ def test_a_window_has_the_bits_of_the_host_however_it_is_cut(form, card, control
 
 def lists_on_card(card, experts, starts, entry_rows, spare: int):
     """Lists with room for `spare` more experts, filled with numbers that would be wrong to use."""
-    from strata.cuda.products import make_lists
+    from strata.cuda.packed.products import make_lists
 
     lists = make_lists(card, "lists", len(experts) + spare, len(entry_rows) + spare)
     for array, values in ((lists.experts, experts), (lists.starts, starts), (lists.entry_rows, entry_rows)):
@@ -106,7 +106,7 @@ def lists_on_card(card, experts, starts, entry_rows, spare: int):
 
 @pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_listed_experts_have_the_bits_of_the_host(form, card, control):
-    from strata.cuda.products import Packed, listed, listed_tiled, plan
+    from strata.cuda.packed.products import Packed, listed, listed_tiled, plan
 
     n_out, n_in, n_rows = 70, width(form), 150
     raw = packed_weights(form, 5, n_out, n_in, n_experts=6)
@@ -131,7 +131,7 @@ def test_listed_experts_have_the_bits_of_the_host(form, card, control):
 @pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
 @pytest.mark.parametrize("n_in", [64, 320, 1284, 2560, 10240])
 def test_a_float_product_has_the_bits_of_the_host_at_every_row_count(type_name, n_in, card, control):
-    from strata.cuda.products import floats
+    from strata.cuda.packed.products import floats
 
     n_out = 37
     weights = random_float_weights(type_name, 8, n_out, n_in)
@@ -166,8 +166,8 @@ def test_products_of_several_kinds_have_the_bits_of_the_host(card, control):
 @pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
 @pytest.mark.parametrize(("n_in", "n_out"), [(256, 48), (320, 512), (324, 33), (512, 320), (1284, 48), (2560, 48), (2560, 512), (2560, 1), (10240, 320), (10240, 4)])
 def test_every_kind_of_chunk_product_has_the_bits_of_the_host(type_name, n_in, n_out, card, control):
-    from strata.cuda import float_chunks, float_lanes, float_short_tiles, float_tiles
-    from strata.cuda.products import floats
+    from strata.cuda.floats import float_chunks, float_lanes, float_short_tiles, float_tiles
+    from strata.cuda.packed.products import floats
 
     is_short, is_narrow = float_short_tiles.LEAST_COLUMNS <= n_in <= float_short_tiles.MOST_COLUMNS, n_out <= float_lanes.FEW_OUTPUTS.outputs
     fits = {"tiles": True, "short tiles": is_short, "few outputs": is_narrow, "lanes": True}
@@ -185,7 +185,7 @@ def test_every_kind_of_chunk_product_has_the_bits_of_the_host(type_name, n_in, n
 
 
 def test_blocks_that_take_many_tiles_of_rows_have_the_bits_of_the_host(card, control):
-    from strata.cuda.products import floats
+    from strata.cuda.packed.products import floats
 
     n_rows, n_in, n_out = 2048, 320, 1024
     weights, x = random_float_weights("BF16", 28, n_out, n_in), random_rows(29, n_rows, n_in)
@@ -198,7 +198,7 @@ def test_blocks_that_take_many_tiles_of_rows_have_the_bits_of_the_host(card, con
 
 @pytest.mark.parametrize("span", [32, 256])
 def test_coding_has_the_bits_of_the_host(span, card, control):
-    from strata.cuda.products import code, make_coded
+    from strata.cuda.packed.products import code, make_coded
 
     for n_rows in ROW_COUNTS:
         x = random_rows(10 + n_rows, n_rows, 640)
@@ -217,7 +217,7 @@ def test_coding_has_the_bits_of_the_host(span, card, control):
 
 def test_a_changed_code_changes_the_bits(card, control):
     """The comparison can fail: one code of one row moved by one."""
-    from strata.cuda.products import Packed, dense
+    from strata.cuda.packed.products import Packed, dense
 
     form, n_out, n_in = FORMATS[12], 40, 512
     raw = packed_weights(form, 11, n_out, n_in)

@@ -15,7 +15,7 @@ LAYERS = 4
 
 @pytest.mark.parametrize("n_rows", [1, 2, 4, 8])
 def test_layers_whose_launches_start_early_have_the_bits_of_layers_that_wait(n_rows, card):
-    from strata.cuda.graphs import Graph
+    from strata.cuda.card.graphs import Graph
 
     layers = DeltaNetLayers(card, n_rows, 3)
     launches = [launch for one in layers.whole for launch in one]
@@ -46,7 +46,7 @@ def test_layers_whose_launches_start_early_have_the_bits_of_layers_that_wait(n_r
 def test_a_window_whose_launches_start_early_has_the_bits_of_one_whose_launches_wait(n_rows, card):
     """Delta nets, attention, experts and head at the real geometry; a write of experts reads the router's results early."""
     from strata.bench.gpu.stage import PATTERNS, fill_cells
-    from strata.cuda.graphs import Graph
+    from strata.cuda.card.graphs import Graph
     from strata.windows.stage_pass import pass_blocks
 
     config, stage = model.made_stage(card, LAYERS)

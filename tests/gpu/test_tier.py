@@ -57,7 +57,7 @@ def test_tables_are_sent_when_their_version_changes(card):
 
 def replayed(block: TierBlock, launches):
     """Return what runs a window's launches as a graph, all but the first of them early, and serves it."""
-    from strata.cuda.graphs import GraphTable
+    from strata.cuda.card.graphs import GraphTable
 
     graphs = GraphTable(block.card)
     for launch in launches[1:]:
@@ -122,7 +122,7 @@ def test_a_job_that_fails_ends_its_window_and_no_other(card, control):
 
 
 def test_a_kernel_gives_up_when_nobody_answers(card, control, monkeypatch):
-    from strata.cuda import meeting
+    from strata.cuda.tier import meeting
 
     with TierBlock(card, control, FEW_EXPERTS, FORMATS[0], 4) as block:
         block.meetings.patience_ns = 200_000_000
@@ -206,8 +206,8 @@ def test_memory_that_is_locked_is_seen_and_let_go(card):
 def test_two_cards_see_memory_that_one_of_them_locked(card):
     from cuda.bindings import driver
 
-    from strata.cuda.device import CudaDevice
-    from strata.cuda.found import find_cards
+    from strata.cuda.card.device import CudaDevice
+    from strata.cuda.card.found import find_cards
 
     if len(find_cards()) < 2:
         pytest.skip("this machine has one card")

@@ -53,10 +53,10 @@ class TierBlock:
     """The blocks' weights, and a tier of n_slots slots with a fixed random choice of experts of both layers."""
 
     def __init__(self, card, control, c: ModelConfig, forms, n_slots: int, share: int = 0, n_places: int = 0) -> None:
-        from strata.cuda.expert_cache import CardExpertMemory
-        from strata.cuda.meeting import Meetings
-        from strata.cuda.placed import Part
-        from strata.cuda.workspace import Workspace
+        from strata.cuda.memory.placed import Part
+        from strata.cuda.memory.workspace import Workspace
+        from strata.cuda.tier.expert_cache import CardExpertMemory
+        from strata.cuda.tier.meeting import Meetings
 
         self.card, self.control, self.c, self.forms = card, control, c, forms
         shapes = {"gate": (c.expert_ff, c.hidden), "up": (c.expert_ff, c.hidden), "down": (c.hidden, c.expert_ff)}
@@ -116,9 +116,9 @@ class TierBlock:
 
     def record(self, n_rows: int):
         """Return (activations of both layers, their outputs' buffers, launches)."""
-        from strata.cuda.combine import launch_combine
-        from strata.cuda.products import Coded
-        from strata.cuda.record_moe import MoeRecorder
+        from strata.cuda.experts.combine import launch_combine
+        from strata.cuda.packed.products import Coded
+        from strata.cuda.stage.record_moe import MoeRecorder
 
         c, launches, xs, outs = self.c, [], [], []
 

@@ -75,7 +75,7 @@ class CardTier:
     """The least tier that an executor takes; slots hold a fixed random choice of experts."""
 
     def __init__(self, card, model: Model, control: np.ndarray, n_slots: int, share: int = 0, n_places: int = 0) -> None:
-        from strata.cuda.expert_cache import CardExpertMemory
+        from strata.cuda.tier.expert_cache import CardExpertMemory
 
         c = model.config
         self.layers = {layer.index: layer for layer in place_stage(model.weights, c, 0, c.n_layers).layers}
@@ -102,8 +102,8 @@ class TierPair(ObservedPair):
     """A whole model on the host, and on a card with a tier of n_slots slots, or with `tier` of one's own."""
 
     def __init__(self, card, model: Model, control: np.ndarray, n_slots: int, context: int, share: int = 0, n_places: int = 0, batch: int = 2, tier=None) -> None:
-        from strata.cuda import placed as on_card
-        from strata.cuda.executor import CudaExecutor
+        from strata.cuda.memory import placed as on_card
+        from strata.cuda.stage.executor import CudaExecutor
         from strata.host.device import HostDevice
         from strata.host.executor import HostExecutor
 

@@ -12,7 +12,7 @@ from tests.ptx.operations import signature
 def entries() -> Iterator[Entry]:
     """Yield every kernel of the benchmark."""
     from strata.bench.gpu import rates
-    from strata.cuda import generate
+    from strata.cuda.card import generate
 
     for name, build, text in (
         ("fill with weights", generate.fill_kernel, "u16 L I i32 i32 L"),

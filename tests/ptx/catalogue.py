@@ -57,9 +57,9 @@ ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
 
 def quantised_products() -> Iterator[Entry]:
-    from strata.cuda.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
-    from strata.cuda.tile_kernels import dense_tiles, expert_tiles
-    from strata.cuda.tiles import ROOM, WINDOW, chunk_tile, experts_tile
+    from strata.cuda.packed.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
+    from strata.cuda.packed.tile_kernels import dense_tiles, expert_tiles
+    from strata.cuda.packed.tiles import ROOM, WINDOW, chunk_tile, experts_tile
 
     for type_id, form in FORMATS.items():
         chosen = form.name in THOROUGH
@@ -86,10 +86,10 @@ def quantised_products() -> Iterator[Entry]:
 
 
 def expert_products() -> Iterator[Entry]:
-    from strata.cuda.expert_products import DOWN_TURNS, SHORT_TURNS, down_kernel, gate_up_kernel
-    from strata.cuda.pairs import PASS_ROWS
-    from strata.cuda.router import router_kernel
-    from strata.cuda.short_downs import takes
+    from strata.cuda.experts.expert_products import DOWN_TURNS, SHORT_TURNS, down_kernel, gate_up_kernel
+    from strata.cuda.experts.pairs import PASS_ROWS
+    from strata.cuda.experts.router import router_kernel
+    from strata.cuda.experts.short_downs import takes
 
     pairs = [(form, form, form.name in THOROUGH) for form in FORMATS.values()]
     pairs += [(by_name(own), by_name(common), True) for own, common in (("Q2_0", "Q4_K"), ("Q2_0", "Q4_0"))]
@@ -119,9 +119,9 @@ def expert_products() -> Iterator[Entry]:
 
 
 def joined_products() -> Iterator[Entry]:
-    from strata.cuda.joined_rows import float_cut, joined_rows
-    from strata.cuda.tile_kernels import joined_tiles
-    from strata.cuda.tiles import WINDOW
+    from strata.cuda.packed.joined_rows import float_cut, joined_rows
+    from strata.cuda.packed.tile_kernels import joined_tiles
+    from strata.cuda.packed.tiles import WINDOW
 
     for type_id, form in FORMATS.items():
         for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128), (5, 128), (8, 128)):
@@ -138,8 +138,8 @@ def joined_products() -> Iterator[Entry]:
 
 
 def window_products() -> Iterator[Entry]:
-    from strata.cuda import window_kernels
-    from strata.cuda.window_cuts import cut_of
+    from strata.cuda.packed import window_kernels
+    from strata.cuda.packed.window_cuts import cut_of
 
     for type_id, form in FORMATS.items():
         seen = set()
@@ -158,13 +158,13 @@ def window_products() -> Iterator[Entry]:
 
 
 def float_products() -> Iterator[Entry]:
-    from strata.cuda.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
-    from strata.cuda.float_long_rows import long_rows
-    from strata.cuda.float_rows import float_rows
-    from strata.cuda.float_short_rows import short_rows
-    from strata.cuda.float_short_tiles import short_tiles
-    from strata.cuda.float_tiles import float_tiles
-    from strata.cuda.float_wide_rows import wide_rows
+    from strata.cuda.floats.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
+    from strata.cuda.floats.float_long_rows import long_rows
+    from strata.cuda.floats.float_rows import float_rows
+    from strata.cuda.floats.float_short_rows import short_rows
+    from strata.cuda.floats.float_short_tiles import short_tiles
+    from strata.cuda.floats.float_tiles import float_tiles
+    from strata.cuda.floats.float_wide_rows import wide_rows
 
     for name in ("BF16", "F16", "F32"):
         for n_rows, n_outputs, staged in ((1, 1, True), (1, 3, True), (2, 3, True), (8, 1, False), (8, 4, False)):
@@ -192,8 +192,8 @@ def float_products() -> Iterator[Entry]:
 
 
 def small_kernels() -> Iterator[Entry]:
-    from strata.cuda.coding import encode, encode_spans
-    from strata.cuda.lists import plan_tiles
+    from strata.cuda.packed.coding import encode, encode_spans
+    from strata.cuda.packed.lists import plan_tiles
 
     yield Entry("encode", encode, _signature("f32 I i8 i8 f32 i32"), 64, True)
     yield Entry("encode_spans", encode_spans, _signature("f32 I I i32 i8 i8 f32 i32"), 64, True)

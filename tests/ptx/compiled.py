@@ -1,6 +1,6 @@
 """Reading the PTX of kernels: which float operations it holds.
 
-Does not know: which kernels there are (catalogue.py), how they are compiled (strata/cuda/compiling.py).
+Does not know: which kernels there are (catalogue.py), how they are compiled (strata/cuda/card/compiling.py).
 """
 
 import re

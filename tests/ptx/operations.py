@@ -30,8 +30,10 @@ def _entry(name, build, text, most=128, representative=True) -> Entry:
 
 
 def streams() -> Iterator[Entry]:
-    from strata.cuda import activation, combine, drafts, read_mix
-    from strata.cuda import streams as s
+    from strata.cuda.drafting import drafts
+    from strata.cuda.experts import activation, combine
+    from strata.cuda.residual import read_mix
+    from strata.cuda.residual import streams as s
 
     hidden, n_streams, n_used = REAL.hidden, REAL.n_streams, REAL.n_used
     yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, False, t), "7*f32 i32 f32 F f32", 64)
@@ -57,10 +59,10 @@ def streams() -> Iterator[Entry]:
 
 
 def delta_net() -> Iterator[Entry]:
-    from strata.cuda import chunk_prepare, gdn
-    from strata.cuda.chunk_scan import ChunkScanShape, chunk_scan_kernel
-    from strata.cuda.scan import ScanShape, scan_kernel
-    from strata.cuda.window_scan import WindowShape, window_scan_kernel
+    from strata.cuda.delta_net import chunk_prepare, gdn
+    from strata.cuda.delta_net.chunk_scan import ChunkScanShape, chunk_scan_kernel
+    from strata.cuda.delta_net.scan import ScanShape, scan_kernel
+    from strata.cuda.delta_net.window_scan import WindowShape, window_scan_kernel
 
     for config, label in ((REAL, "real"), (SMALL, "small")):
         heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
@@ -85,10 +87,10 @@ def delta_net() -> Iterator[Entry]:
 
 
 def attention() -> Iterator[Entry]:
-    from strata.cuda import attention as a
-    from strata.cuda import heads, indexer, merging, narrow_selection, selection
-    from strata.cuda.tiled_attention import TileShape, tile_kernel
-    from strata.cuda.window_attention import FEW_HEADS, MANY_HEADS, StagedShape, staged_kernel
+    from strata.cuda.attention import split_attention as a
+    from strata.cuda.attention import heads, indexer, merging, narrow_selection, selection
+    from strata.cuda.attention.tiled_attention import TileShape, tile_kernel
+    from strata.cuda.attention.window_attention import FEW_HEADS, MANY_HEADS, StagedShape, staged_kernel
 
     kinds = {"f16": "u16", "int8": "i8", "f32": "f32"}
     for config, label in ((REAL, "real"), (SMALL, "small")):
@@ -130,7 +132,8 @@ def attention() -> Iterator[Entry]:
 
 
 def draft_layer() -> Iterator[Entry]:
-    from strata.cuda import draft_cells, heads
+    from strata.cuda.attention import heads
+    from strata.cuda.drafting import draft_cells
 
     yield _entry("draft places", draft_cells.note_kernel, "i32 I 3*i32 I", 64)
     yield _entry("draft list", draft_cells.list_kernel, "i32 I 3*i32 I i32", 64)
@@ -144,7 +147,9 @@ def draft_layer() -> Iterator[Entry]:
 
 
 def small_operations() -> Iterator[Entry]:
-    from strata.cuda import chunk_grouping, lookup, ngrams, picks, routing
+    from strata.cuda.experts import chunk_grouping, routing
+    from strata.cuda.residual import lookup, ngrams
+    from strata.cuda.stage import picks
 
     c = REAL
     yield _entry("route", lambda t: routing.route_kernel(c.n_experts, c.n_used, t), "f32 I i32 f32", 96)
@@ -165,7 +170,7 @@ def small_operations() -> Iterator[Entry]:
 
 
 def expert_tier() -> Iterator[Entry]:
-    from strata.cuda import dispatching, fetching, meeting_kernels, routing_log
+    from strata.cuda.tier import dispatching, fetching, meeting_kernels, routing_log
 
     text = "2*I 5*i32 i32 i64 i32 2*I 5*i32 I 3*i32 5*i32 2*f32 I"
     for c, label in ((REAL, "real"), (SMALL, "small")):

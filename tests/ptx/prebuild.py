@@ -7,8 +7,8 @@ what `strata kernels` finds in a model.  Does not know: models.
 import sys
 from pathlib import Path
 
-from strata.cuda.building import KernelFolder, build
-from strata.cuda.seam import target_of
+from strata.cuda.card.building import KernelFolder, build
+from strata.cuda.machine.seam import target_of
 from strata.split.devices import usable_cores
 from tests.ptx.catalogue import entries
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 from strata.errors import DeviceError
 
 REASON = why_no_compiler()
@@ -18,7 +18,7 @@ def device_array(address: int, shape, dtype):
     """A device array of Numba's own class at an address that nobody reads."""
     from numba.cuda.cudadrv.devicearray import DeviceNDArray
 
-    from strata.cuda.arguments import strides_of
+    from strata.cuda.card.arguments import strides_of
 
     memory = SimpleNamespace(device_ctypes_pointer=ctypes.c_void_p(address), size=1 << 20)
     return DeviceNDArray(shape, strides_of(shape, np.dtype(dtype).itemsize), dtype, gpu_data=memory)
@@ -46,7 +46,7 @@ ARGUMENTS = (
 def test_an_argument_has_numbas_type_and_cells(make):
     from numba import cuda
 
-    from strata.cuda.arguments import cells_of, type_of
+    from strata.cuda.card.arguments import cells_of, type_of
 
     argument = make()
     found, dispatcher = type_of(argument), cuda.jit(lambda x: None)
@@ -58,7 +58,7 @@ def test_an_argument_has_numbas_type_and_cells(make):
 
 
 def test_several_arguments_follow_each_other():
-    from strata.cuda.arguments import cells_of, type_of
+    from strata.cuda.card.arguments import cells_of, type_of
 
     arguments = (device_array(ADDRESS, (8,), np.int16), np.int32(3), device_array(ADDRESS, (2,), np.float32))
     assert cells_of(arguments).tolist() == numbas_cells(tuple(map(type_of, arguments)), arguments)
@@ -66,14 +66,14 @@ def test_several_arguments_follow_each_other():
 
 @pytest.mark.parametrize("argument", [3, 0.5, np.zeros(4, np.float32), np.float16(1), np.bool_(True)])
 def test_other_arguments_are_refused(argument):
-    from strata.cuda.arguments import type_of
+    from strata.cuda.card.arguments import type_of
 
     with pytest.raises(DeviceError, match="device arrays and numpy numbers"):
         type_of(argument)
 
 
 def test_an_array_with_gaps_is_refused():
-    from strata.cuda.arguments import type_of
+    from strata.cuda.card.arguments import type_of
 
     with pytest.raises(DeviceError, match="contiguous"):
         type_of(SimpleNamespace(device_ctypes_pointer=ctypes.c_void_p(ADDRESS), size=8, shape=(8,), strides=(8,), dtype=np.dtype(np.float32)))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 
 if why_no_compiler() is not None:
     pytest.skip(str(why_no_compiler()), allow_module_level=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 
 REASON = why_no_compiler()
 
@@ -10,10 +10,10 @@ REASON = why_no_compiler()
 @pytest.mark.ptx
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_chunks_are_recorded_once_and_forgotten_when_others_have_come():
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.lanes import MOST_WIDE
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
+    from strata.cuda.stage.lanes import MOST_WIDE
     from strata.model.model import load_model
     from strata.numerics.rounding import mode_named
     from strata.rows import Segment, Window
@@ -51,9 +51,9 @@ def test_what_was_recorded_on_buffers_that_grew_is_freed_at_once():
     import gc
     import weakref
 
-    from strata.cuda import executor as room
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage import executor as room
     from strata.model.model import load_model
     from strata.numerics.rounding import mode_named
     from strata.rows import Segment, Window
@@ -84,6 +84,6 @@ def test_what_was_recorded_on_buffers_that_grew_is_freed_at_once():
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.parametrize(("wanted", "taken"), [(0, 512), (1, 512), (513, 1024), ((1 << 20) - 1, 1 << 20), (1 << 20, 1 << 21), ((1 << 21) + 1, 1 << 22)])
 def test_an_array_takes_whole_pages_from_a_mebibyte_on(wanted, taken):
-    from strata.cuda.device import allocated_bytes
+    from strata.cuda.card.device import allocated_bytes
 
     assert allocated_bytes(wanted) == taken

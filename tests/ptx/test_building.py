@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 from tests.ptx.test_kernel_files import CAPABILITY, files, floats, forbid_compiling, scaled
 
 REASON = why_no_compiler()
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str
 
 @pytest.mark.parametrize("n_processes", [1, 3])
 def test_a_folder_is_filled_and_serves(n_processes, tmp_path, monkeypatch):
-    from strata.cuda.building import KernelFolder, build
+    from strata.cuda.card.building import KernelFolder, build
 
     kernels = [(scaled(np.float32(factor)), floats()) for factor in (1, 2, 3, 4, 1)]
     target, shown = KernelFolder(tmp_path, True, CAPABILITY), []
@@ -27,7 +27,7 @@ def test_a_folder_is_filled_and_serves(n_processes, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("n_processes", [1, 2])
 def test_a_kernel_that_fails_is_named_and_the_others_are_made(n_processes, tmp_path):
-    from strata.cuda.building import KernelFolder, build
+    from strata.cuda.card.building import KernelFolder, build
 
     kernels = [(scaled("no number"), floats()), (scaled(np.float32(2)), floats()), (scaled(np.float32(3)), floats())]
     built = build(KernelFolder(tmp_path, True, CAPABILITY), kernels, n_processes, lambda *progress: None)
@@ -36,9 +36,9 @@ def test_a_kernel_that_fails_is_named_and_the_others_are_made(n_processes, tmp_p
 
 def test_the_plan_holds_every_kernel_of_windows_that_it_did_not_record():
     from strata.cli.engine_flags import FIXTURE
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.model.model import load_model
     from strata.numerics.rounding import mode_named
     from strata.rows import Segment, Window
@@ -64,9 +64,9 @@ def test_the_plan_holds_every_kernel_of_windows_that_it_did_not_record():
 
 def test_a_window_runs_on_a_blueprint_and_computes_nothing():
     from strata.cli.engine_flags import FIXTURE
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.model.model import load_model
     from strata.numerics.rounding import mode_named
     from strata.rows import Segment, Window
@@ -83,7 +83,7 @@ def test_a_window_runs_on_a_blueprint_and_computes_nothing():
 
 
 def test_a_blueprint_accounts_what_a_card_would_hold():
-    from strata.cuda.blueprint import Blueprint
+    from strata.cuda.card.blueprint import Blueprint
 
     device = Blueprint(CAPABILITY)
     array = device.empty("rows", 24, np.uint8)

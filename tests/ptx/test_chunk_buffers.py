@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 from tests.gpu.geometry import SMALL, TOY
 
 REASON = why_no_compiler()
@@ -18,9 +18,9 @@ SMALL_BYTES = 1 << 16
 def stage(config, experts="Q4_K"):
     from strata.bench.gpu.specs import Writer
     from strata.bench.gpu.stage import placer_of
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.numerics.rounding import mode_named
 
     class Nothing:
@@ -43,7 +43,7 @@ def read(executor, n_rows, start=0, n_logits=1):
 
 
 def lend(executor, rows):
-    from strata.cuda.chunk_buffers import CardChunkLayout
+    from strata.cuda.memory.chunk_buffers import CardChunkLayout
 
     layout = CardChunkLayout(executor.config, executor.context)
     memory = executor.device.empty("lent", layout.bytes(rows), "uint8")
@@ -65,7 +65,7 @@ def test_everything_that_is_as_long_as_a_chunk_lies_in_the_buffers(config, rows)
 
 
 def buffers_layout(executor):
-    from strata.cuda.chunk_buffers import CardChunkLayout
+    from strata.cuda.memory.chunk_buffers import CardChunkLayout
 
     return CardChunkLayout(executor.config, executor.context)
 
@@ -93,7 +93,7 @@ def test_decode_windows_keep_buffers_of_their_own():
 
 
 def test_a_loan_of_the_same_memory_finds_its_programs_again_and_another_does_not():
-    from strata.cuda.chunk_buffers import CardChunkBuffers
+    from strata.cuda.memory.chunk_buffers import CardChunkBuffers
 
     executor = stage(replace(SMALL, n_layers=4))
     first = executor.chunk_buffers = lend(executor, 64)
@@ -111,7 +111,7 @@ def test_a_loan_of_the_same_memory_finds_its_programs_again_and_another_does_not
 
 @pytest.mark.parametrize("rows", [9, 10, 17, 255, 256, 2048])
 def test_rows_times_their_bytes_suffice_wherever_the_memory_begins(rows):
-    from strata.cuda.chunk_buffers import CardChunkLayout
+    from strata.cuda.memory.chunk_buffers import CardChunkLayout
 
     class Memory:
         def __init__(self, address):

@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from strata.cuda.compiling import compile_ptx, link, why_no_compiler
+from strata.cuda.card.compiling import compile_ptx, link, why_no_compiler
 from tests.ptx.compiled import unrounded_operations
 
 REASON = why_no_compiler()
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str
 def probe(rounded: bool):
     from numba import cuda
 
-    from strata.cuda.seam import add, kernel, mul
+    from strata.cuda.machine.seam import add, kernel, mul
 
     @kernel(32)
     def with_seam(x, out):

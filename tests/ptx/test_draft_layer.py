@@ -6,17 +6,17 @@ Does not know: bits (tests/gpu has them).
 import numpy as np
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 
 REASON = why_no_compiler()
 
 
 def opened(kv: str, n_slots: int, context: int):
     """Return a blueprint and the shipped model's draft layer on it."""
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.draft_layer import CudaDrafts
-    from strata.cuda.placed import place_stage
-    from strata.cuda.placed_drafts import place_drafts
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.drafting.draft_layer import CudaDrafts
+    from strata.cuda.drafting.placed_drafts import place_drafts
+    from strata.cuda.memory.placed import place_stage
     from strata.model.model import load_model
     from tests.unit.model.fixture_files import FOLDER
 

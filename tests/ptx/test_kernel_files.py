@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import strata
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 from strata.errors import UsageError
 
 REASON = why_no_compiler()
@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str
 CAPABILITY = (9, 0)
 PACKAGE = Path(strata.__file__).parent
 PRINT_KEYS = """
-from strata.cuda.combine import combine_kernel
-from strata.cuda.kernel_files import kept_name, ready_name
-from strata.cuda.seam import target_of
+from strata.cuda.card.kernel_files import kept_name, ready_name
+from strata.cuda.experts.combine import combine_kernel
+from strata.cuda.machine.seam import target_of
 from numba.cuda import types
 floats = types.Array(types.float32, 1, "C")
 kernel = combine_kernel(256, 4, target_of((9, 0)))
@@ -34,7 +34,7 @@ def scaled(factor, n_threads: int = 32):
     """A small kernel that closes over a number."""
     from numba import cuda
 
-    from strata.cuda.seam import kernel, mul
+    from strata.cuda.machine.seam import kernel, mul
 
     @kernel(n_threads)
     def run(x, out):
@@ -51,7 +51,7 @@ def floats():
 
 
 def files(ready=None, kept=None):
-    from strata.cuda.kernel_files import KernelFiles
+    from strata.cuda.card.kernel_files import KernelFiles
 
     return KernelFiles(ready, kept)
 
@@ -60,7 +60,7 @@ def forbid_compiling(monkeypatch) -> None:
     def compile_kernel(*arguments):
         raise AssertionError("a compiler was called")
 
-    monkeypatch.setattr("strata.cuda.kernel_files.compile_kernel", compile_kernel)
+    monkeypatch.setattr("strata.cuda.card.kernel_files.compile_kernel", compile_kernel)
 
 
 def test_a_kept_kernel_is_read_and_not_compiled(tmp_path, monkeypatch):
@@ -76,7 +76,7 @@ def test_a_kept_kernel_is_read_and_not_compiled(tmp_path, monkeypatch):
 def test_what_a_kernel_closes_over_its_bounds_types_and_capability_are_in_both_names():
     from numba.cuda import types
 
-    from strata.cuda.kernel_files import kept_name, ready_name
+    from strata.cuda.card.kernel_files import kept_name, ready_name
 
     others = (types.Array(types.float32, 1, "C"), types.Array(types.float64, 1, "C"))
     kernels = [
@@ -89,8 +89,8 @@ def test_what_a_kernel_closes_over_its_bounds_types_and_capability_are_in_both_n
 
 
 def test_a_ready_name_tells_apart_whatever_the_live_functions_tell_apart():
-    from strata.cuda.kernel_files import _live_part, _ready_part
-    from strata.cuda.seam import target_of
+    from strata.cuda.card.kernel_files import _live_part, _ready_part
+    from strata.cuda.machine.seam import target_of
     from tests.ptx.catalogue import entries
 
     kernels = [entry.build(target_of(capability)) for entry in entries() for capability in ((7, 5), CAPABILITY)]
@@ -100,16 +100,16 @@ def test_a_ready_name_tells_apart_whatever_the_live_functions_tell_apart():
 
 
 def test_other_compilers_make_other_kept_names_and_the_same_ready_name(monkeypatch):
-    from strata.cuda.kernel_files import kept_name, ready_name
+    from strata.cuda.card.kernel_files import kept_name, ready_name
 
     kernel = (scaled(np.float32(2)), floats(), CAPABILITY)
     before = ready_name(*kernel), kept_name(*kernel)
-    monkeypatch.setattr("strata.cuda.kernel_files.compilers", lambda: ("another numba",))
+    monkeypatch.setattr("strata.cuda.card.kernel_files.compilers", lambda: ("another numba",))
     assert ready_name(*kernel) == before[0] and kept_name(*kernel) != before[1]
 
 
 def test_an_option_that_depends_on_what_is_installed_is_in_the_kept_name_only():
-    from strata.cuda.kernel_files import kept_name, ready_name
+    from strata.cuda.card.kernel_files import kept_name, ready_name
 
     names = []
     for lto in (True, False):
@@ -120,8 +120,8 @@ def test_an_option_that_depends_on_what_is_installed_is_in_the_kept_name_only():
 
 
 def test_without_a_linker_ready_kernels_are_loaded_and_others_left_to_numba(tmp_path, monkeypatch):
-    from strata.cuda import kernel_files, loading
-    from strata.cuda.building import KernelFolder
+    from strata.cuda.card import kernel_files, loading
+    from strata.cuda.card.building import KernelFolder
 
     card = SimpleNamespace(capability=CAPABILITY)
     KernelFolder(tmp_path, True, CAPABILITY).compile((scaled(np.float32(2)), floats()))
@@ -140,8 +140,8 @@ def test_without_a_linker_ready_kernels_are_loaded_and_others_left_to_numba(tmp_
 
 
 def test_a_ready_kernel_is_read_and_its_folder_left_alone(tmp_path, monkeypatch):
-    from strata.cuda.compiling import compile_kernel
-    from strata.cuda.kernel_files import pack, ready_name
+    from strata.cuda.card.compiling import compile_kernel
+    from strata.cuda.card.kernel_files import pack, ready_name
     from strata.numerics.entries import write_entry
 
     ready, kept = tmp_path / "ready", tmp_path / "kept"
@@ -168,7 +168,7 @@ def test_a_damaged_file_is_compiled_again_and_mended(tmp_path, caplog):
 
 
 def test_a_file_of_another_kernel_is_not_taken(tmp_path):
-    from strata.cuda.kernel_files import kept_name
+    from strata.cuda.card.kernel_files import kept_name
 
     kept = files(kept=tmp_path)
     kept.get(scaled(np.float32(2)), floats(), CAPABILITY)
@@ -190,7 +190,7 @@ def test_a_kernel_without_a_stable_key_is_compiled_and_says_so_once(tmp_path, ca
     for _ in range(2):
         kernel = scaled(np.float32(2))
         kernel.py_func.__kwdefaults__ = {"strange": strange}
-        from strata.cuda.kernel_files import _ready_part
+        from strata.cuda.card.kernel_files import _ready_part
 
         with pytest.raises(TypeError):
             _ready_part(kernel)
@@ -213,16 +213,16 @@ def test_names_are_equal_in_every_process_and_change_with_the_sources(tmp_path):
         shutil.copy(file, copy / "strata" / file.name)
     here = names_in_a_process(PACKAGE.parent)
     assert names_in_a_process(copy) == here
-    (copy / "strata/cuda/unrelated.py").write_text("import strata.cuda.combine\n")
+    (copy / "strata/cuda/unrelated.py").write_text("import strata.cuda.experts.combine\n")
     assert names_in_a_process(copy) == here
-    with (copy / "strata/cuda/seam.py").open("a") as file:
+    with (copy / "strata/cuda/machine/seam.py").open("a") as file:
         file.write("# edited\n")
     edited = names_in_a_process(copy)
     assert edited[0] != here[0] and edited[1] != here[1]
 
 
 def test_a_ready_folder_that_is_not_there_is_refused(monkeypatch, tmp_path):
-    from strata.cuda.kernel_files import ready_folder
+    from strata.cuda.card.kernel_files import ready_folder
 
     monkeypatch.setenv("STRATA_CUDA_KERNELS", str(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match="no such folder"):

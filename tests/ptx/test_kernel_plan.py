@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from strata.cuda.compiling import why_no_compiler
+from strata.cuda.card.compiling import why_no_compiler
 
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
@@ -31,9 +31,9 @@ def planned(model):
 
 def executor_of(model, kv="f16", first=0, last=None, routed=True):
     """Return an executor of layers first .. last - 1 on a blueprint of its own."""
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.numerics.rounding import mode_named
 
     device, c = Blueprint(CAPABILITY), model.config
@@ -43,7 +43,7 @@ def executor_of(model, kv="f16", first=0, last=None, routed=True):
 
 def with_tier(executor, model, n_places):
     """Give an executor a tier of a few slots and ring places."""
-    from strata.cuda.expert_cache import CardExpertMemory
+    from strata.cuda.tier.expert_cache import CardExpertMemory
     from strata.experts.residency import Residency
     from strata.host.placed import place_stage
 
@@ -120,7 +120,7 @@ def test_a_tier_with_and_without_a_ring_observed_too(model, planned, n_places):
 
 
 def test_chunks_in_lent_memory_and_counts_of_routing(model, planned):
-    from strata.cuda.chunk_buffers import CardChunkLayout
+    from strata.cuda.memory.chunk_buffers import CardChunkLayout
     from strata.experts.usage import new_counts
 
     executor = executor_of(model)
@@ -133,8 +133,8 @@ def test_chunks_in_lent_memory_and_counts_of_routing(model, planned):
 
 @pytest.mark.parametrize("kv", FORMATS)
 def test_drafts_of_any_slots_chained_and_at_any_length(model, planned, kv):
-    from strata.cuda.draft_layer import CudaDrafts
-    from strata.cuda.placed_drafts import place_drafts
+    from strata.cuda.drafting.draft_layer import CudaDrafts
+    from strata.cuda.drafting.placed_drafts import place_drafts
     from strata.rows import KeptRows, Segment, Window
 
     executor = executor_of(model, kv, 10)

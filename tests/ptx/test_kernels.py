@@ -6,7 +6,7 @@ for the machine code; `test_contraction.py` shows both ways of it on machine cod
 
 import pytest
 
-from strata.cuda.compiling import compile_ptx, link, why_no_compiler
+from strata.cuda.card.compiling import compile_ptx, link, why_no_compiler
 from tests.ptx.compiled import CAPABILITIES, unrounded_operations
 
 REASON = why_no_compiler()
@@ -33,7 +33,7 @@ def is_quick(number: int, entry, which: int) -> bool:
 
 @pytest.mark.parametrize(("entry", "capability"), cases())
 def test_a_kernel_holds_only_rounded_operations(entry, capability, record_property):
-    from strata.cuda.seam import target_of
+    from strata.cuda.machine.seam import target_of
 
     ptx = compile_ptx(entry.build(target_of(capability)), entry.signature, capability)
     assert unrounded_operations(ptx) == []

@@ -14,9 +14,9 @@ WINDOWS = ((((0, 0, 3), (1, 0, 1)), False), (((0, 0, 1),), True), (((0, 300, 20)
 def test_all_points_but_three_are_shown_and_programs_are_not_kept():
     from harness.ledger.points import POINTS
     from strata.cli.engine_flags import FIXTURE
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.model.model import load_model
     from strata.numerics.rounding import mode_named
     from strata.rows import Segment, Window

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from strata.cuda.compiling import compile_ptx, why_no_compiler
+from strata.cuda.card.compiling import compile_ptx, why_no_compiler
 
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
@@ -16,7 +16,7 @@ CAPABILITY = (9, 0)
 
 def ptx_of(name: str) -> str:
     """Return the PTX of one of the catalogue's kernels."""
-    from strata.cuda.seam import target_of
+    from strata.cuda.machine.seam import target_of
     from tests.ptx.operations import expert_tier
 
     (entry,) = (entry for entry in expert_tier() if entry.name == name)
@@ -52,10 +52,10 @@ def test_a_fetch_reads_sixteen_bytes_at_a_time_by_address():
 
 def test_a_models_kernels_with_a_tier_are_known_ahead():
     from strata.cli.engine_flags import FIXTURE
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.expert_cache import CACHE, RING, CardExpertMemory
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
+    from strata.cuda.tier.expert_cache import CACHE, RING, CardExpertMemory
     from strata.experts.residency import Residency
     from strata.host.placed import place_stage as on_host
     from strata.model.model import load_model
@@ -90,9 +90,9 @@ def test_a_models_kernels_with_a_tier_are_known_ahead():
 
 def test_counts_of_routing_without_a_tier_take_a_launch_a_layer_that_is_known_ahead():
     from strata.cli.engine_flags import FIXTURE
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.executor import CudaExecutor
-    from strata.cuda.placed import place_stage
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.memory.placed import place_stage
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.experts.usage import new_counts
     from strata.model.model import load_model
     from strata.numerics.rounding import mode_named
@@ -111,8 +111,8 @@ def test_counts_of_routing_without_a_tier_take_a_launch_a_layer_that_is_known_ah
 
 
 def test_messages_are_taken_in_the_order_of_layers_and_those_without_jobs_passed():
-    from strata.cuda.mailbox import FIELDS, FLAG
-    from strata.cuda.meeting import await_message
+    from strata.cuda.tier.mailbox import FIELDS, FLAG
+    from strata.cuda.tier.meeting import await_message
 
     headers = np.zeros(4 * FIELDS, np.int32)
     for place, flag in enumerate((2 * 5, 2 * 5 + 1, 2 * 4 + 1, 2 * 5 + 1)):
@@ -125,8 +125,8 @@ def test_messages_are_taken_in_the_order_of_layers_and_those_without_jobs_passed
 
 
 def test_a_flag_carries_what_was_written_before_it():
-    from strata.cuda.mailbox import FIELDS, FLAG, N_JOBS
-    from strata.cuda.meeting import answer, await_message
+    from strata.cuda.tier.mailbox import FIELDS, FLAG, N_JOBS
+    from strata.cuda.tier.meeting import answer, await_message
 
     headers = np.zeros(2 * FIELDS, np.int32)
     await_message(headers, 0, 1, 1, 1)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from strata.cuda.compiling import compile_ptx, link, why_no_compiler
+from strata.cuda.card.compiling import compile_ptx, link, why_no_compiler
 from tests.ptx.catalogue import _signature
 from tests.ptx.compiled import unrounded_operations
 from tests.repo.source import modules
@@ -33,8 +33,8 @@ class Noted:
 def pair(monkeypatch, n_rows: int) -> tuple[Noted, Noted]:
     """Return the launch of a packed product, and its twin."""
     from strata.bench.gpu.free_order import Freer
-    from strata.cuda import products
-    from strata.cuda.seam import target_of
+    from strata.cuda.machine.seam import target_of
+    from strata.cuda.packed import products
 
     monkeypatch.setattr(products, "Launch", Noted)
     device = SimpleNamespace(target=target_of(CAPABILITY), card=SimpleNamespace(capability=CAPABILITY, multiprocessors=132))
@@ -63,7 +63,7 @@ def test_a_twin_of_a_packed_product_has_a_free_order_and_its_kernel_has_not(n_ro
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_the_twin_of_a_float_product_has_a_free_order():
     from strata.bench.gpu.free_order import one_float_row
-    from strata.cuda.seam import target_of
+    from strata.cuda.machine.seam import target_of
 
     free = compile_ptx(one_float_row("BF16", 3, target_of(CAPABILITY)), _signature("u8 I I I f32 f32"), CAPABILITY)
     assert unrounded_operations(free) != [] and ".local" not in free
@@ -73,7 +73,7 @@ def test_a_function_that_uses_nothing_of_the_arithmetic_is_not_copied():
     if REASON is not None:
         pytest.skip(REASON)
     from strata.bench.gpu.free_order import Freer
-    from strata.cuda import products, rows
+    from strata.cuda.packed import products, rows
 
     assert Freer().of(rows.grid_of) is rows.grid_of
     freer = Freer()

@@ -125,7 +125,7 @@ def _first_source(key: int, slot_of: np.ndarray, sources: np.ndarray, n_slots: i
 
 
 def _answered(meetings, place: int) -> None:
-    from strata.cuda.meeting import answer
+    from strata.cuda.tier.meeting import answer
 
     answer(meetings.mailbox.done.host, place, meetings.step)
 

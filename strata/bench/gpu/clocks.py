@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from strata.bench.spread import Spread
-from strata.cuda.device import CudaDevice
-from strata.cuda.graphs import Graph
-from strata.cuda.launch import Launch
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.graphs import Graph
+from strata.cuda.card.launch import Launch
 
 
 class TimedDevice(CudaDevice):

@@ -14,14 +14,17 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda import float_rows, on_cuda, seam
-from strata.cuda.addresses import copier, global_address, shared_address, shared_four_floats
-from strata.cuda.seam import Target, copies, exchange_float, jit, kernel
+from strata.cuda.floats import float_rows
+from strata.cuda.machine import on_cuda, seam
+from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_four_floats
+from strata.cuda.machine.seam import Target, copies, exchange_float, jit, kernel
 
 ZERO = np.float32(0.0)
 WARP_STEPS = (16, 8, 4, 2, 1)
 ROOM = "strata.cuda."
-LEFT_ALONE = tuple(ROOM + name for name in ("seam", "addresses", "readers", "staging", "launch", "device", "coding", "on_cuda"))
+LEFT_ALONE = tuple(ROOM + name for name in (
+    "machine.seam", "machine.addresses", "packed.readers", "packed.staging", "card.launch", "card.device", "packed.coding", "machine.on_cuda",
+))
 """Modules whose functions a twin shares with its original: what fetches and unpacks."""
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from strata.bench.gpu.clocks import launch_us
 from strata.bench.gpu.recorded import EMBED, GDN, HEAD, NGRAM, QSA
 from strata.bench.gpu.windows import Measured
-from strata.cuda.device import CudaDevice
-from strata.cuda.launch import Launch
-from strata.cuda.seam import SIMULATED
-from strata.cuda.workspace import PLACES
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.launch import Launch
+from strata.cuda.machine.seam import SIMULATED
+from strata.cuda.memory.workspace import PLACES
 
 KINDS = (GDN, QSA, NGRAM, EMBED, HEAD)
 LEAST_LAUNCHES, MOST_WIDE = 24, 6
@@ -111,7 +111,7 @@ def cache_bytes(device: CudaDevice) -> int:
         return 0
     from cuda.bindings import driver
 
-    from strata.cuda.found import _checked
+    from strata.cuda.card.found import _checked
 
     attribute = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
     return _checked(driver.cuDeviceGetAttribute(attribute, _checked(driver.cuDeviceGet(device.index))))

@@ -12,9 +12,9 @@ from numba import cuda
 
 from strata.bench.gpu.clocks import between_events, launch_us
 from strata.bench.spread import Spread
-from strata.cuda.device import CudaDevice
-from strata.cuda.launch import Launch, Shape
-from strata.cuda.seam import Target, fma, kernel, load_four_words, mma32
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.launch import Launch, Shape
+from strata.cuda.machine.seam import Target, fma, kernel, load_four_words, mma32
 
 COPIED_BYTES = 2 << 30
 THREADS = 256

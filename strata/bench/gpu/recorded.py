@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cuda.executor import CudaExecutor
-from strata.cuda.launch import Launch
-from strata.cuda.products import Coded, Lists
-from strata.cuda.programs import Program
-from strata.cuda.workspace import Workspace
+from strata.cuda.card.launch import Launch
+from strata.cuda.memory.workspace import Workspace
+from strata.cuda.packed.products import Coded, Lists
+from strata.cuda.stage.executor import CudaExecutor
+from strata.cuda.stage.programs import Program
 from strata.formats.contract import GROUP
 from strata.rows import Window
 from strata.windows.stage_pass import pass_blocks

@@ -10,7 +10,7 @@ from strata.bench.gpu.kernel_times import KernelTime, Profile
 from strata.bench.gpu.rates import Rates
 from strata.bench.gpu.run import BenchSettings, ModelReport, Report
 from strata.bench.gpu.windows import WindowSpeed
-from strata.cuda.workspace import PLACES
+from strata.cuda.memory.workspace import PLACES
 
 WINDOW_HEADER = (
     f"{'rows':>6}{'at':>7}{'device ms':>11}{'(least - most)':>19}{'tokens/s':>10}{'wall ms':>9}{'tokens/s':>10}{'bytes MB':>10}"

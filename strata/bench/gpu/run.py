@@ -18,7 +18,7 @@ from strata.bench.gpu.stage import fill_cells, require_room, stage_of, weights_o
 from strata.bench.gpu.tax import Tax
 from strata.bench.gpu.traffic import weights_on
 from strata.bench.gpu.windows import WindowSpeed, decode_window, prompt_window
-from strata.cuda.executor import CudaExecutor
+from strata.cuda.stage.executor import CudaExecutor
 from strata.errors import StrataError
 from strata.model.config import ModelConfig
 from strata.numerics.rounding import MODES

@@ -10,10 +10,10 @@ import numpy as np
 from strata.bench.gpu.floors import banks_of
 from strata.bench.gpu.patterns import pattern_of
 from strata.bench.gpu.specs import Spec, Writer, specs_in
-from strata.cuda.device import CudaDevice
-from strata.cuda.generate import launch_fill
-from strata.cuda.placed import CardStage, Placer, place_stage
-from strata.cuda.sessions import Sessions
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.generate import launch_fill
+from strata.cuda.memory.placed import CardStage, Placer, place_stage
+from strata.cuda.stage.sessions import Sessions
 from strata.errors import DeviceError
 from strata.model.config import ModelConfig
 from strata.model.weights import Weights

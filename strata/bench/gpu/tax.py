@@ -11,11 +11,12 @@ import numpy as np
 from strata.bench.gpu.clocks import launch_us
 from strata.bench.gpu.free_order import Freer, one_float_row
 from strata.bench.gpu.recorded import name_of
-from strata.cuda import float_rows, products
-from strata.cuda.device import CudaDevice
-from strata.cuda.launch import Launch, Shape
-from strata.cuda.placed import CardStage
-from strata.cuda.shapes import shared_room
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.launch import Launch, Shape
+from strata.cuda.floats import float_rows
+from strata.cuda.machine.shapes import shared_room
+from strata.cuda.memory.placed import CardStage
+from strata.cuda.packed import products
 from strata.errors import DeviceError
 from strata.formats.table import FORMATS
 

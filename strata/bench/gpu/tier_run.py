@@ -19,8 +19,8 @@ from strata.bench.gpu.tier_windows import TierRates, TierSpeed
 from strata.bench.gpu.tiered import open_tier, slots_of
 from strata.bench.spread import Spread
 from strata.cpu_pool.team import Team
-from strata.cuda.device import CudaDevice
-from strata.cuda.executor import CudaExecutor
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.stage.executor import CudaExecutor
 from strata.experts.usage import new_counts
 from strata.model.weights import Weights
 from strata.numerics.rounding import MODES

@@ -15,8 +15,8 @@ from strata.bench.gpu.floors import Floor, expert_bytes, floor_of, load_of
 from strata.bench.gpu.tiered import Aliased
 from strata.bench.gpu.windows import decode_window, prompt_window
 from strata.bench.spread import Spread
-from strata.cuda.executor import CudaExecutor
-from strata.cuda.workspace import PLACES
+from strata.cuda.memory.workspace import PLACES
+from strata.cuda.stage.executor import CudaExecutor
 from strata.experts.residency import ABSENT
 from strata.experts.usage import DECODED
 from strata.model.weights import Weights

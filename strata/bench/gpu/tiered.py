@@ -11,8 +11,8 @@ import numpy as np
 
 from strata.bench.gpu.ram_experts import LayerExperts, RamArena
 from strata.cpu_pool.team import Team
-from strata.cuda.device import CudaDevice
-from strata.cuda.expert_cache import CardExpertMemory
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.tier.expert_cache import CardExpertMemory
 from strata.errors import DeviceError
 from strata.experts.dispatch import RING_BLOBS, share_of
 from strata.experts.residency import ABSENT, Residency

@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from strata.bench.gpu.floors import load_of
 from strata.bench.gpu.recorded import address_of, is_array, name_of
 from strata.bench.gpu.specs import Spec
-from strata.cuda.executor import CudaExecutor
-from strata.cuda.launch import Launch
-from strata.cuda.placed import FloatMatrix, Part, Table
-from strata.cuda.products import Packed
+from strata.cuda.card.launch import Launch
+from strata.cuda.memory.placed import FloatMatrix, Part, Table
+from strata.cuda.packed.products import Packed
+from strata.cuda.stage.executor import CudaExecutor
 from strata.formats.table import FORMATS
 from strata.model.config import ModelConfig
 from strata.rows import Window

@@ -16,10 +16,10 @@ from strata.bench.gpu.floors import Floor, Load, Operations, floor_of, load_of, 
 from strata.bench.gpu.recorded import GDN, QSA, Recorded, WatchedPass, record
 from strata.bench.gpu.traffic import Traffic, Weight
 from strata.bench.spread import Spread
-from strata.cuda.executor import CudaExecutor
-from strata.cuda.launch import send
-from strata.cuda.products import Lists
-from strata.cuda.workspace import PLACES
+from strata.cuda.card.launch import send
+from strata.cuda.memory.workspace import PLACES
+from strata.cuda.packed.products import Lists
+from strata.cuda.stage.executor import CudaExecutor
 from strata.model.weights import Weights
 from strata.rows import Segment, Window
 

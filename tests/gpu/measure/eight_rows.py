@@ -19,7 +19,7 @@ EXPERTS, FLOATS, ROUTER, PRODUCTS = (f"strata.cuda.{name}" for name in ("expert_
 
 
 def _coded(card, n_rows: int, n: int):
-    from strata.cuda.products import code, make_coded
+    from strata.cuda.packed.products import code, make_coded
 
     coded = make_coded(card, "coded", n_rows, n)
     code(card, flat(card, normal(n, n_rows, n)), coded, n_rows).go()
@@ -32,7 +32,7 @@ def _brains(card, seed: int, n_out: int, n_in: int):
 
 def _lists(card, seed: int):
     """The entries of rows that chose their experts at random."""
-    from strata.cuda.products import make_lists
+    from strata.cuda.packed.products import make_lists
 
     generator, n_entries = np.random.default_rng(seed), ROWS * C.n_used
     ids = np.concatenate([generator.choice(C.n_experts, C.n_used, replace=False) for _ in range(ROWS)])
@@ -49,7 +49,7 @@ def _lists(card, seed: int):
 
 def down(card) -> Callable:
     """Down of the experts, in Q4_0."""
-    from strata.cuda.expert_products import Experts, launch_down
+    from strata.cuda.experts.expert_products import Experts, launch_down
 
     n_entries = ROWS * C.n_used
     own, shared = (bank(card, "Q4_0", C.hidden, C.expert_ff, n) for n in (C.n_experts, 1))
@@ -60,9 +60,9 @@ def down(card) -> Callable:
 
 def router(card) -> Callable:
     """The router, and the choice behind it."""
-    from strata.cuda.posting import EMPTY
-    from strata.cuda.products import make_lists
-    from strata.cuda.router import launch_router
+    from strata.cuda.experts.router import launch_router
+    from strata.cuda.machine.posting import EMPTY
+    from strata.cuda.packed.products import make_lists
 
     weights = [(_brains(card, s, C.n_experts, C.hidden), _brains(card, 99, 1, C.hidden)) for s in range(24)]
     x, posted = flat(card, normal(7, ROWS, C.hidden)), flat(card, np.full(ROWS * C.n_experts, EMPTY, np.int32))
@@ -75,7 +75,7 @@ def router(card) -> Callable:
 
 def joined(card) -> Callable:
     """Queries, keys, values and the indexer's, in one launch."""
-    from strata.cuda.projections import Projection, launch_projections
+    from strata.cuda.stage.projections import Projection, launch_projections
     from tests.gpu.measure.layers import Weights
 
     weights, x, coded = Weights(card), flat(card, normal(7, ROWS, C.hidden)), _coded(card, ROWS, C.hidden)
@@ -89,7 +89,7 @@ def joined(card) -> Callable:
 
 def head(card) -> Callable:
     """The head, in Q6_K."""
-    from strata.cuda.products import dense
+    from strata.cuda.packed.products import dense
 
     matrix, coded, out = bank(card, "Q6_K", C.vocabulary, C.hidden, 1), _coded(card, ROWS, C.hidden), card.zeros("out", ROWS * C.vocabulary, np.float32)
     return lambda: ([(dense(card, matrix, coded, ROWS, out),) for _ in range(2)], (out,))
@@ -124,7 +124,7 @@ def measured(card, name: str) -> list[str]:
 
 
 def main() -> None:
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     card = CudaDevice(0)
     print(f"{'us, eight rows':51s}    alone    early")

@@ -18,7 +18,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.seam import Target, add, clock_ns, fma, from_bits, jit, kernel, mma32, mul
+from strata.cuda.machine.seam import Target, add, clock_ns, fma, from_bits, jit, kernel, mma32, mul
 
 THREADS, WARPS_PER_SCHEDULER = 256, 2
 SIDE, BANDS, COLUMNS = 8, 4, 6
@@ -34,7 +34,7 @@ def cycles():
     """Return the intrinsic `count()`: the multiprocessor's cycles, int64."""
     from numba.cuda.extending import intrinsic
 
-    from strata.cuda.intrinsics import LONG, _assembly
+    from strata.cuda.machine.intrinsics import LONG, _assembly
 
     @intrinsic
     def count(typing_context):
@@ -178,8 +178,8 @@ def build_ahead(folder: str) -> int:
     """Compile the kernels into a folder for STRATA_CUDA_KERNELS (compute capability 9.0)."""
     from pathlib import Path
 
-    from strata.cuda.building import KernelFolder, build
-    from strata.cuda.seam import target_of
+    from strata.cuda.card.building import KernelFolder, build
+    from strata.cuda.machine.seam import target_of
 
     floats, longs = types.Array(types.float32, 1, "C"), types.Array(types.int64, 1, "C")
     target, signature = target_of((9, 0)), (types.int32, floats, floats, longs)
@@ -193,8 +193,8 @@ def build_ahead(folder: str) -> int:
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--build"]:
         return build_ahead(arguments[1])
-    from strata.cuda.device import CudaDevice
-    from strata.cuda.launch import Launch, Shape
+    from strata.cuda.card.device import CudaDevice
+    from strata.cuda.card.launch import Launch, Shape
 
     device, rng = CudaDevice(0), np.random.default_rng(7)
     n_units = device.card.multiprocessors

@@ -31,13 +31,13 @@ class Weights:
         return self.card.upload("weights", np.resize(source, -(-n_bytes // 16) * 16))
 
     def dense(self, n_out: int, n_in: int):
-        from strata.cuda.products import Packed
+        from strata.cuda.packed.products import Packed
 
         n_bytes = n_out * (n_in // self.form.block_weights) * self.form.block_bytes
         return Packed(self._raw(self.blocks, n_bytes), self.form.type_id, n_out, n_in)
 
     def floats(self, n_out: int, n_in: int):
-        from strata.cuda.placed import FloatMatrix
+        from strata.cuda.memory.placed import FloatMatrix
 
         return FloatMatrix(self._raw(self.brains, 2 * n_out * n_in), "BF16", n_out, n_in)
 
@@ -57,7 +57,7 @@ class Rows:
         return flat(self.card, normal(2, self.n, width) * np.float32(0.1))
 
     def coded(self, width: int):
-        from strata.cuda.products import code
+        from strata.cuda.packed.products import code
 
         coded = CodedOutput(self.card, self.n, width).coded
         code(self.card, self.floats(width), coded, self.n).go()
@@ -66,8 +66,8 @@ class Rows:
 
 def products(card, n: int) -> Iterator[tuple[str, list, int]]:
     """Every launch of products that a layer makes outside its experts."""
-    from strata.cuda.products import dense
-    from strata.cuda.projections import Projection, launch_projections
+    from strata.cuda.packed.products import dense
+    from strata.cuda.stage.projections import Projection, launch_projections
 
     if n > 8:
         return
@@ -123,9 +123,9 @@ class DeltaNetLayers:
         self.whole.append((*read, *self._delta_net(layer)))
 
     def _read(self, layer: int) -> tuple:
-        from strata.cuda.projections import Projection, launch_projections
-        from strata.cuda.read_mix import launch_read_mix
-        from strata.cuda.streams import launch_write_normalise
+        from strata.cuda.residual.read_mix import launch_read_mix
+        from strata.cuda.residual.streams import launch_write_normalise
+        from strata.cuda.stage.projections import Projection, launch_projections
 
         card, n, w, width = self.card, self.n, self.weights, C.residual_width
         norm, down, inject, up = flat(card, normal(6, width)), w.floats(C.low_rank, width), w.floats(C.n_streams, width), w.floats(width, C.low_rank)
@@ -138,9 +138,9 @@ class DeltaNetLayers:
         )
 
     def _delta_net(self, layer: int) -> tuple:
-        from strata.cuda.products import dense
-        from strata.cuda.projections import Projection, launch_projections
-        from strata.cuda.window_scan import launch_window_scan
+        from strata.cuda.delta_net.window_scan import launch_window_scan
+        from strata.cuda.packed.products import dense
+        from strata.cuda.stage.projections import Projection, launch_projections
 
         card, n, w, heads = self.card, self.n, self.weights, C.n_ssm_v_heads
         matrices = (w.dense(C.ssm_channels, C.hidden), w.dense(C.ssm_inner, C.hidden), w.floats(heads, C.hidden), w.floats(heads, C.hidden))

@@ -37,7 +37,7 @@ VARIANTS = (
 
 def bank(card, name: str, n_out: int, n_in: int, n_experts: int):
     """Random bytes of n_experts matrices."""
-    from strata.cuda.products import Packed
+    from strata.cuda.packed.products import Packed
     from strata.formats.table import by_name
 
     form = by_name(name)
@@ -50,10 +50,10 @@ class Sets:
     """SETS windows of n_rows rows with their own activations, shared experts and routers, one bank of experts for all."""
 
     def __init__(self, card, banks: dict, name: str, n_rows: int) -> None:
-        from strata.cuda.placed import FloatMatrix, Part
-        from strata.cuda.products import code, make_coded
-        from strata.cuda.record_moe import MoeRecorder
-        from strata.cuda.workspace import Workspace
+        from strata.cuda.memory.placed import FloatMatrix, Part
+        from strata.cuda.memory.workspace import Workspace
+        from strata.cuda.packed.products import code, make_coded
+        from strata.cuda.stage.record_moe import MoeRecorder
 
         *_, up_name, down_name = FORMATS_OF[name]
         self.card, self.n_rows, self.blocks = card, n_rows, []
@@ -95,7 +95,7 @@ class Sets:
 
 def relaunched(launch, programmatic: bool):
     """The same launch, plain or programmatic."""
-    from strata.cuda.launch import Launch
+    from strata.cuda.card.launch import Launch
 
     return Launch(launch.device, launch.dispatcher, launch.shape, launch.arguments, programmatic)
 
@@ -121,7 +121,8 @@ def part_times(card, made: list[tuple]) -> dict[str, float]:
 
 def times_of(card, sets: Sets) -> dict[str, dict[str, float]]:
     """Microseconds by part, plain and programmatic, and the block in separate launches."""
-    from strata.cuda import expert_products, record_moe
+    from strata.cuda.experts import expert_products
+    from strata.cuda.stage import record_moe
 
     found: dict[str, dict[str, float]] = {}
     for kind in ("plain", "programmatic"):
@@ -139,7 +140,7 @@ def times_of(card, sets: Sets) -> dict[str, dict[str, float]]:
 
 def variant_times(card, sets: Sets, changes: dict[str, int], wanted: np.ndarray) -> dict[str, float | str]:
     """Programmatic microseconds with other module constants; a refusal of the card, or other bits than `wanted`, are reported."""
-    from strata.cuda import expert_parts, expert_products, pairs
+    from strata.cuda.experts import expert_parts, expert_products, pairs
     from strata.errors import StrataError
 
     modules = pairs, expert_parts, expert_products
@@ -180,7 +181,7 @@ def measure_variants(card, sets: Sets, variants: tuple[dict, ...]) -> dict[str, 
 
 
 def main() -> None:
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     words = [word for word in sys.argv[1:] if word not in ("variants", "quick")]
     is_quick, card, table = "quick" in sys.argv, CudaDevice(0), {}

@@ -24,7 +24,7 @@ C = REAL
 
 def time_us(card, sets: list[tuple]) -> float:
     """Return microseconds per set of launches."""
-    from strata.cuda.graphs import Graph
+    from strata.cuda.card.graphs import Graph
 
     launches = [launch for one in sets for launch in one]
     for launch in launches:
@@ -48,9 +48,9 @@ def window(n_rows: int, start: int = 3000):
 
 
 def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
-    from strata.cuda.combine import Combined
-    from strata.cuda.read_mix import launch_read_mix
-    from strata.cuda.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
+    from strata.cuda.experts.combine import Combined
+    from strata.cuda.residual.read_mix import launch_read_mix
+    from strata.cuda.residual.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
 
     width, sets = C.residual_width, SETS if n <= 8 else 2
     make = lambda *shape: flat(card, normal(1, *shape))  # noqa: E731
@@ -69,9 +69,9 @@ def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
 
 
 def delta_net(card, n: int) -> Iterator[tuple[str, Callable]]:
-    from strata.cuda.chunk_scan import launch_any_scan
-    from strata.cuda.gdn import launch_prepare
-    from strata.cuda.scan import launch_commit
+    from strata.cuda.delta_net.chunk_scan import launch_any_scan
+    from strata.cuda.delta_net.gdn import launch_prepare
+    from strata.cuda.delta_net.scan import launch_commit
 
     w, heads, size, n_slots = window(n), C.n_ssm_v_heads, C.ssm_state, min(n, 8)
     sets = 12 if n <= 8 else 2
@@ -96,10 +96,10 @@ def delta_net(card, n: int) -> Iterator[tuple[str, Callable]]:
 
 
 def attention(card, n: int) -> Iterator[tuple[str, Callable]]:
-    from strata.cuda.attention import AttentionOutput, SplitScratch, launch_attention
-    from strata.cuda.heads import IndexerInputs, launch_heads
-    from strata.cuda.indexer import launch_scores
-    from strata.cuda.selection import launch_selection
+    from strata.cuda.attention.heads import IndexerInputs, launch_heads
+    from strata.cuda.attention.indexer import launch_scores
+    from strata.cuda.attention.selection import launch_selection
+    from strata.cuda.attention.split_attention import AttentionOutput, SplitScratch, launch_attention
     from strata.numerics.rotary import rotary_table
     from tests.gpu.checks_attention import Cells
 
@@ -129,9 +129,9 @@ def attention(card, n: int) -> Iterator[tuple[str, Callable]]:
 
 
 def experts(card, n: int) -> Iterator[tuple[str, Callable]]:
-    from strata.cuda.activation import launch_activation
-    from strata.cuda.products import make_lists
-    from strata.cuda.routing import launch_route_and_group
+    from strata.cuda.experts.activation import launch_activation
+    from strata.cuda.experts.routing import launch_route_and_group
+    from strata.cuda.packed.products import make_lists
 
     entries, sets = n * C.n_used, SETS if n <= 8 else 4
     make = lambda *shape: flat(card, normal(4, *shape))  # noqa: E731
@@ -143,7 +143,7 @@ def experts(card, n: int) -> Iterator[tuple[str, Callable]]:
 
 
 def others(card, n: int) -> Iterator[tuple[str, Callable]]:
-    from strata.cuda.picks import launch_picks, make_scratch
+    from strata.cuda.stage.picks import launch_picks, make_scratch
 
     if n <= 8:
         picks, hashes = card.zeros("picks", 3 * n, np.int32), card.zeros("picks", 2 * n, np.uint64)
@@ -181,7 +181,7 @@ def measured(card, n: int, room: Callable) -> Iterator[tuple[str, dict]]:
 
 
 def main() -> None:
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     card, table = CudaDevice(0), {}
     counts = tuple(int(word) for word in sys.argv[2:]) or (1, 8, 512, 2048)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cuda import float_chunks
-from strata.cuda.device import CudaDevice
-from strata.cuda.found import _checked
-from strata.cuda.graphs import Graph
-from strata.cuda.products import Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tiles import CHUNK, EXPERTS, SNUG, WINDOW, Tile
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.found import _checked
+from strata.cuda.card.graphs import Graph
+from strata.cuda.floats import float_chunks
+from strata.cuda.packed.products import Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
+from strata.cuda.packed.tiles import CHUNK, EXPERTS, SNUG, WINDOW, Tile
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 

@@ -51,7 +51,7 @@ class Inputs:
         return self.memory[m : m + self.n_memory], self.tail[t : t + self.n_tail]
 
     def window_scan(self, layer: int, n_at_once: int):
-        from strata.cuda.window_scan import launch_window_scan
+        from strata.cuda.delta_net.window_scan import launch_window_scan
 
         memory, tail = self.state(layer)
         return launch_window_scan(
@@ -60,13 +60,13 @@ class Inputs:
         )
 
     def prepare(self):
-        from strata.cuda.gdn import launch_prepare
+        from strata.cuda.delta_net.gdn import launch_prepare
 
         small = (self.conv, self.bias, self.rate, self.w, self.g, self.beta)
         return launch_prepare(self.card, C, self.tables, self.u, self.alpha, self.logits, self.state(0)[1], *small)
 
     def chunk_scan(self, layer: int, n_held: int):
-        from strata.cuda.chunk_scan import launch_any_scan
+        from strata.cuda.delta_net.chunk_scan import launch_any_scan
 
         memory, tail = self.state(layer)
         return launch_any_scan(
@@ -87,7 +87,7 @@ class Inputs:
 
 def windows(card) -> Iterator[tuple[str, str, dict, bool]]:
     """Yield case, variant, figures, and whether the bits are those of the case's first variant."""
-    from strata.cuda.window_scan import heads_at_once
+    from strata.cuda.delta_net.window_scan import heads_at_once
 
     for case, segments, keep in WINDOWS:
         x = Inputs(card, window_of(*segments, keep=keep))
@@ -106,7 +106,7 @@ def windows(card) -> Iterator[tuple[str, str, dict, bool]]:
 
 
 def chunks(card) -> Iterator[tuple[str, str, dict, bool]]:
-    from strata.cuda.chunk_scan import heads_held
+    from strata.cuda.delta_net.chunk_scan import heads_held
 
     for case, segments in (("2048 rows", ((0, 0, 2048),)), ("2 x 1021 rows", ((0, 0, 1021), (1, 5, 1021)))):
         x, first = Inputs(card, window_of(*segments)), None
@@ -129,7 +129,7 @@ def _give_back(card) -> None:
 
 
 def main() -> int:
-    from strata.cuda.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice
 
     card, table, n_different = CudaDevice(0), [], 0
     print(f"{'us':24s}{'variant':18s}{'alone':>9s}{'early':>9s}{'floor':>9s}  bits")

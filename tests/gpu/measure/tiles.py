@@ -13,8 +13,8 @@ from glob import glob
 
 import numpy as np
 
-from strata.cuda.products import Packed, code, dense_tiled, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tiles import CHUNK, EXPERTS, Tile, layout_of
+from strata.cuda.packed.products import Packed, code, dense_tiled, listed, listed_tiled, make_coded, make_lists, plan
+from strata.cuda.packed.tiles import CHUNK, EXPERTS, Tile, layout_of
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 
@@ -37,7 +37,7 @@ class Comparison:
     """Cases on one card; each is compared, and timed unless `once`."""
 
     def __init__(self, once: bool) -> None:
-        from strata.cuda.device import CudaDevice
+        from strata.cuda.card.device import CudaDevice
 
         self.device, self.once, self.rng, self.n_wrong = CudaDevice(0), once, np.random.default_rng(5), 0
 
@@ -116,10 +116,10 @@ def build_ahead(folder: str) -> int:
     """Compile every kernel that the cases need but the smallest, for compute capability 9.0."""
     from pathlib import Path
 
-    from strata.cuda.building import KernelFolder, build
-    from strata.cuda.rows import expert_rows
-    from strata.cuda.seam import target_of
-    from strata.cuda.tile_kernels import dense_tiles, expert_tiles
+    from strata.cuda.card.building import KernelFolder, build
+    from strata.cuda.machine.seam import target_of
+    from strata.cuda.packed.rows import expert_rows
+    from strata.cuda.packed.tile_kernels import dense_tiles, expert_tiles
     from strata.split.devices import usable_cores
     from tests.ptx import catalogue
 

@@ -56,7 +56,7 @@ MERGING, WINDOW, NARROW, LONG, TILED, ROWWISE = (
 
 def merge_warps(n: int) -> Variant:
     """Blocks of n warps in the merge."""
-    from strata.cuda import merging
+    from strata.cuda.attention import merging
 
     constants = {(MERGING, "WARPS"): n, (MERGING, "SHARED_BYTES"): n * merging.WARP_BYTES}
     return Variant(f"merge in blocks of {n} warps", constants, ((MERGING, "merge_kernel"),))
@@ -85,8 +85,8 @@ def random_halves(card, n: int):
 
 def chunk(card, n: int) -> Callable:
     """Attention of a prompt chunk of n rows from position 0 on, to all cells."""
-    from strata.cuda.attention import AttentionOutput, SplitScratch, launch_attention
-    from strata.cuda.heads import AttentionCells
+    from strata.cuda.attention.heads import AttentionCells
+    from strata.cuda.attention.split_attention import AttentionOutput, SplitScratch, launch_attention
 
     vectors = n * C.n_kv_heads * C.head_dim
     nothing = flat(card, np.zeros(1, np.uint16))
@@ -104,8 +104,8 @@ def chunk(card, n: int) -> Callable:
 
 def attention(card, n: int) -> Callable:
     """Attention of n conversations over the whole selection, and its merge."""
-    from strata.cuda.attention import AttentionOutput, SplitScratch, launch_attention
-    from strata.cuda.heads import AttentionCells
+    from strata.cuda.attention.heads import AttentionCells
+    from strata.cuda.attention.split_attention import AttentionOutput, SplitScratch, launch_attention
 
     width, generator = C.selection_width, np.random.default_rng(1)
     vectors = N_SLOTS * N_CELLS * C.n_kv_heads * C.head_dim
@@ -131,7 +131,7 @@ def attention(card, n: int) -> Callable:
 
 def selection(card, n: int) -> Callable:
     """The choice of cells, contexts of up to 4096 cells."""
-    from strata.cuda.selection import launch_selection
+    from strata.cuda.attention.selection import launch_selection
 
     most = N_CELLS // C.indexer_block
     scores = flat(card, np.abs(normal(4, n, most)))
@@ -142,7 +142,7 @@ def selection(card, n: int) -> Callable:
 
 def down(card, n: int) -> Callable:
     """The streams' first product: `down` and inject of n rows."""
-    from strata.cuda.products import Other, floats
+    from strata.cuda.packed.products import Other, floats
 
     width, generator = C.residual_width, np.random.default_rng(5)
 
@@ -201,8 +201,8 @@ def measured(card, name: str) -> Iterator[str]:
 
 
 def main() -> None:
-    from strata.cuda.device import CudaDevice
-    from strata.cuda.kernel_files import READY_FOLDER
+    from strata.cuda.card.device import CudaDevice
+    from strata.cuda.card.kernel_files import READY_FOLDER
 
     # Ready kernels are found by sources, which no variant changes.
     os.environ.pop(READY_FOLDER, None)

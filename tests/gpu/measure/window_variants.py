@@ -52,7 +52,7 @@ VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("in force"), ROWS),
     (Variant("nothing prefetched", {(PREFETCHING, "PREFETCH"): False}), (1,)),
     (Variant("down not prefetched", NOT_ASKED), (1,)),
-    (Variant("router's results late", {("strata.cuda.streams", "KNOWN_EARLY"): False}), (1,)),
+    (Variant("router's results late", {("strata.cuda.residual.streams", "KNOWN_EARLY"): False}), (1,)),
     (Variant("prefetch before the wait", {(LONG, "ASK_EARLY"): True}, ((LONG, "long_rows"),)), (1,)),
     (one_row_gate_up(0, 4, 80, "for 3 blocks", THREE_BLOCKS), (1,)),
     (one_row_gate_up(0, 3, 60, "3 stages, 3 blocks", THREE_BLOCKS), (1,)),
@@ -94,7 +94,7 @@ def made_stage(device, n_layers: int = LAYERS):
 
 
 def executor_of(device, config, stage, n_rows: int):
-    from strata.cuda.executor import CudaExecutor
+    from strata.cuda.stage.executor import CudaExecutor
     from strata.numerics.rounding import MODES
 
     return CudaExecutor(device, config, stage, MODES["canonical"], "f16", n_rows, CONTEXT)
@@ -108,8 +108,8 @@ def window_of(config, n_rows: int):
 
 def build_all(folder: str, words: list[str]) -> int:
     """Compile the kernels of all variants; returns 1 where one failed."""
-    from strata.cuda.blueprint import Blueprint
-    from strata.cuda.building import KernelFolder, build
+    from strata.cuda.card.blueprint import Blueprint
+    from strata.cuda.card.building import KernelFolder, build
     from strata.split.devices import usable_cores
     from strata.windows.stage_pass import pass_blocks
 

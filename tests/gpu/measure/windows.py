@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cuda import rows
-from strata.cuda.launch import Launch, Shape
-from strata.cuda.products import Packed, activations
-from strata.cuda.window_cuts import Cut, blocks_of, cut_of, shared_bytes
-from strata.cuda.window_kernels import window_launch
+from strata.cuda.card.launch import Launch, Shape
+from strata.cuda.packed import rows
+from strata.cuda.packed.products import Packed, activations
+from strata.cuda.packed.window_cuts import Cut, blocks_of, cut_of, shared_bytes
+from strata.cuda.packed.window_kernels import window_launch
 from strata.formats.table import by_name
 from tests.gpu.measure.products import Bench, copy_gb_per_s, timed_us
 

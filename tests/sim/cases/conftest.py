@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from strata.cpu_pool.team import Team
-from strata.cuda.device import CudaDevice
-from strata.cuda.seam import SIMULATED
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.machine.seam import SIMULATED
 
 
 @pytest.fixture(autouse=True)

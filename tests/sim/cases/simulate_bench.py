@@ -18,9 +18,9 @@ from strata.bench.gpu.run import BenchSettings, measure
 from strata.bench.gpu.stage import Generator, seed_of, stage_of, weights_of
 from strata.bench.gpu.traffic import weights_on
 from strata.bench.gpu.windows import decode_window
-from strata.cuda.device import CudaDevice
-from strata.cuda.executor import CudaExecutor
-from strata.cuda.launch import Launch, Shape
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.launch import Launch, Shape
+from strata.cuda.stage.executor import CudaExecutor
 from strata.numerics.rounding import MODES
 from tests.gpu import checks_twins
 from tests.gpu.geometry import SMALL

@@ -13,9 +13,9 @@ from strata.bench.gpu import tier_run
 from strata.bench.gpu.run import BenchSettings
 from strata.bench.gpu.tier_report import json_of, lines_of
 from strata.bench.gpu.tier_run import TierSettings, measure
-from strata.cuda.device import CudaDevice
-from strata.cuda.launch import Launch
-from strata.cuda.meeting import Meetings
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.launch import Launch
+from strata.cuda.tier.meeting import Meetings
 from tests.gpu.geometry import SMALL
 from tests.sim.cases.simulate_bench import Clock
 

@@ -8,8 +8,8 @@ import pytest
 from harness.faults.catalogue import card_tiers
 from strata.batch.engine import Engine
 from strata.batch.settings import EngineSettings
-from strata.cuda.launch import Launch
-from strata.cuda.mailbox import FLAG, JOB_ENTRIES, N_JOBS, N_ROWS
+from strata.cuda.card.launch import Launch
+from strata.cuda.tier.mailbox import FLAG, JOB_ENTRIES, N_JOBS, N_ROWS
 from strata.errors import PoolJobError
 from strata.experts.residency import ABSENT
 from tests.unit.harness.scopes import shipped

@@ -9,8 +9,8 @@ from harness.stress import put_stress
 from strata.batch.engine import Engine
 from strata.batch.requests import Request
 from strata.batch.settings import EngineSettings, resolve
-from strata.cuda.device import CudaDevice
-from strata.cuda.held_rows import HeldRows
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.drafting.held_rows import HeldRows
 from strata.errors import DeviceError, DeviceMemoryError
 from strata.model.model import load_model
 from strata.split.budget import device_bytes
@@ -89,7 +89,7 @@ def silent(monkeypatch):
         return array
 
     monkeypatch.setattr(CudaDevice, "empty", zeros)
-    monkeypatch.setattr("strata.cuda.launch.Launch.go", lambda self, stream=None: None)
+    monkeypatch.setattr("strata.cuda.card.launch.Launch.go", lambda self, stream=None: None)
 
 
 def test_a_plan_names_what_the_draft_layer_takes():

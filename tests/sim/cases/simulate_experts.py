@@ -28,7 +28,7 @@ def test_down(name, width, n_out, n_rows, parts, card, control):
 
 
 def test_down_of_rows_taken_whole(card, control, monkeypatch):
-    from strata.cuda import expert_products
+    from strata.cuda.experts import expert_products
 
     monkeypatch.setattr(expert_products, "FEW_ENTRIES", 0)
     monkeypatch.setattr(expert_products, "SHORT_TURNS", 3)

@@ -7,8 +7,8 @@ from harness.options import Options
 from harness.scope import Scope
 from harness.suites import loans
 from strata.batch.engine import Engine
-from strata.cuda.chunk_buffers import CardChunkLayout, address_of
-from strata.cuda.launch import Launch
+from strata.cuda.card.launch import Launch
+from strata.cuda.memory.chunk_buffers import CardChunkLayout, address_of
 from strata.experts.residency import ABSENT
 from strata.rows import Segment, Window
 from strata.split.tier_sizes import BUFFERS

@@ -28,7 +28,7 @@ def test_a_window_of_the_gated_delta_net(card, control):
 
 
 def test_a_warp_that_prepares_rows_of_several_segments(card, control, monkeypatch):
-    monkeypatch.setattr("strata.cuda.chunk_prepare.FEW_ROWS", 0)
+    monkeypatch.setattr("strata.cuda.delta_net.chunk_prepare.FEW_ROWS", 0)
     checks_gdn.check_window(card, control, TOY, window_of((2, 5, 3), (0, 0, 7), (1, 1, 2)), 1)
 
 
@@ -45,7 +45,7 @@ def test_a_decode_window_with_its_memory_in_shared_memory(card, control):
 @pytest.mark.parametrize(("segments", "n_held"), [(((2, 5, 3), (0, 9, 1)), 2), (((1, 0, 19),), 2), (((1, 0, 9),), 1)])
 def test_a_chunk_of_the_gated_delta_net(segments, n_held, card, control, monkeypatch):
     """Several segments; more tokens than travel together; columns of two heads or of one in a thread."""
-    monkeypatch.setattr("strata.cuda.chunk_scan.MOST_WINDOW_ROWS", 0)
+    monkeypatch.setattr("strata.cuda.delta_net.chunk_scan.MOST_WINDOW_ROWS", 0)
     checks_gdn.check_window(card, control, TOY, window_of(*segments), 1, n_held)
 
 
@@ -70,7 +70,7 @@ def test_selection(ties, card, control):
 
 @pytest.mark.parametrize("cuts", [((32, 2),), ()], ids=["two keys a thread", "digits"])
 def test_selection_among_more_blocks_than_threads(cuts, card, control, monkeypatch):
-    monkeypatch.setattr("strata.cuda.narrow_selection.CUTS", cuts)
+    monkeypatch.setattr("strata.cuda.attention.narrow_selection.CUTS", cuts)
     for ties in (False, True):
         checks_attention.check_selection(card, control, TOY, single_rows(4, (20, 34, 37, 150)), 160, ties)
 
@@ -86,7 +86,7 @@ def test_attention(kv, card, control):
 
 @pytest.mark.parametrize(("kv", "many_rows"), [("f16", 1), ("int8", 2)])
 def test_attention_of_a_key_heads_group_and_of_a_part_of_it(kv, many_rows, card, control, monkeypatch):
-    monkeypatch.setattr("strata.cuda.window_attention.MANY_ROWS", many_rows)
+    monkeypatch.setattr("strata.cuda.attention.window_attention.MANY_ROWS", many_rows)
     config = replace(TOY, n_q_heads=24, n_kv_heads=2)
     checks_attention.check_attention(card, control, config, kv, single_rows(1, (66,)), 70, 4)
 
@@ -102,7 +102,7 @@ def test_routing(card):
 
 
 def test_routing_of_many_rows(card, monkeypatch):
-    monkeypatch.setattr("strata.cuda.routing.MOST_TOGETHER", 4)
+    monkeypatch.setattr("strata.cuda.experts.routing.MOST_TOGETHER", 4)
     checks_small.check_routing(card, TOY, (70,))
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numba import cuda
 
-from strata.cuda.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.tiles import WINDOW, Tile
+from strata.cuda.packed.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
+from strata.cuda.packed.tiles import WINDOW, Tile
 from strata.formats.table import by_name
 from tests.gpu import checks_tiles
 from tests.gpu.checks_projections import check_projections
@@ -41,7 +41,7 @@ def test_few_rows(name, n_in, n_rows, card, control):
 ])
 def test_a_warp_a_lane(name, n_in, n_out, n_rows, card, control, monkeypatch):
     """Several turns a block; rows that end inside a pair of units."""
-    from strata.cuda import window_cuts
+    from strata.cuda.packed import window_cuts
 
     monkeypatch.setattr(window_cuts, "ONE_WAVE", 1)
     form = by_name(name)
@@ -59,8 +59,8 @@ def test_a_warp_a_lane(name, n_in, n_out, n_rows, card, control, monkeypatch):
 ])
 def test_what_is_asked_for_ahead_is_all_there_is_once(start, n_bytes, card, monkeypatch):
     """Several requests a thread; ends that lie inside a piece; nothing at all."""
-    from strata.cuda import prefetching
-    from strata.cuda.seam import kernel
+    from strata.cuda.machine import prefetching
+    from strata.cuda.machine.seam import kernel
 
     asked, n_blocks, n_threads = [], 3, 32
     monkeypatch.setattr(prefetching, "prefetch", lambda at, n: asked.append((int(at), int(n))))
@@ -78,7 +78,7 @@ def test_what_is_asked_for_ahead_is_all_there_is_once(start, n_bytes, card, monk
 
 
 def test_places_of_weights(card, monkeypatch):
-    from strata.cuda import prefetching
+    from strata.cuda.machine import prefetching
 
     arrays = [card.upload("weights", np.zeros(n, np.uint8)) for n in (33, 4096, 64)]
     assert [int(n) for n in prefetching.places_of(arrays)[1::2]] == [33, 4096]
@@ -184,7 +184,7 @@ def test_products_launched_together(names, floats, n_in, n_rows, most, card, con
 ])
 def test_float_products_of_chunks(kind, type_name, n_in, card, control, monkeypatch):
     """Every kind of kernel, with rows and outputs beyond the end; one block takes several tiles of rows in turn."""
-    monkeypatch.setattr("strata.cuda.float_short_tiles.BLOCKS", 1)
+    monkeypatch.setattr("strata.cuda.floats.float_short_tiles.BLOCKS", 1)
     n_rows, n_out = 17, 3 if kind == "few outputs" else 33
     weights, x = random_float_weights(type_name, 8, n_out, n_in), random_rows(9, n_rows, n_in)
     out = GuardedOutput(card, n_rows * n_out)

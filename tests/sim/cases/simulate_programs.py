@@ -5,7 +5,7 @@ import pytest
 
 from strata.batch.engine import Engine
 from strata.batch.settings import EngineSettings
-from strata.cuda.launch import Launch
+from strata.cuda.card.launch import Launch
 from strata.windows.stage_pass import run_stage
 from tests.gpu.geometry import window_of
 from tests.unit.harness.scopes import shipped

@@ -5,10 +5,10 @@ import pytest
 
 from strata.batch.engine import Engine
 from strata.batch.settings import EngineSettings
-from strata.cuda.device import CudaDevice
-from strata.cuda.launch import Launch
-from strata.cuda.observed import show
-from strata.cuda.taps import CardTaps, Tap, turned, whole
+from strata.cuda.card.device import CudaDevice
+from strata.cuda.card.launch import Launch
+from strata.cuda.stage.observed import show
+from strata.cuda.stage.taps import CardTaps, Tap, turned, whole
 from strata.errors import UsageError
 from strata.model.model import load_model
 from strata.rows import Segment, Window

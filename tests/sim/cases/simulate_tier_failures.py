@@ -25,7 +25,7 @@ def test_a_job_that_fails_ends_its_window_and_no_other(card, control):
 
 
 def test_a_kernel_that_gave_up_ends_the_window(card, control, monkeypatch):
-    from strata.cuda import meeting
+    from strata.cuda.tier import meeting
 
     with TierBlock(card, control, FEW, FORMS, 1) as block:
         block.meetings.patience_ns = 10**6

@@ -5,8 +5,8 @@ import pytest
 
 from strata.batch.engine import Engine
 from strata.batch.settings import EngineSettings
-from strata.cuda.expert_cache import CardExpertMemory
-from strata.cuda.launch import Launch
+from strata.cuda.card.launch import Launch
+from strata.cuda.tier.expert_cache import CardExpertMemory
 from strata.errors import DeviceError
 from strata.experts.residency import ABSENT
 from strata.split.adaptation import Move, copy_all

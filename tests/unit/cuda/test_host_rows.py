@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 
-from strata.cuda.host_rows import MOST_LOCKED, HostRows
+from strata.cuda.memory.host_rows import MOST_LOCKED, HostRows
 
 
 class Card:

@@ -46,7 +46,7 @@ def driver(monkeypatch):
 
 
 def test_cards_see_the_same_copies_and_the_first_one_unlocks_them(driver):
-    from strata.cuda.page_locks import register, unregister
+    from strata.cuda.card.page_locks import register, unregister
 
     array, first, second = np.zeros(4096, np.uint8), set(), set()
     for owned in (first, second, first):
@@ -59,7 +59,7 @@ def test_cards_see_the_same_copies_and_the_first_one_unlocks_them(driver):
 
 
 def test_what_the_driver_refuses_is_told_and_nothing_stays_locked(driver):
-    from strata.cuda.page_locks import register
+    from strata.cuda.card.page_locks import register
 
     array, owned = np.zeros(4096, np.uint8), set()
     driver.refuses = driver.results.CUDA_ERROR_OUT_OF_MEMORY
@@ -67,7 +67,7 @@ def test_what_the_driver_refuses_is_told_and_nothing_stays_locked(driver):
 
 
 def test_memory_of_which_a_part_is_locked_already_is_refused_and_left_as_it_was(driver):
-    from strata.cuda.page_locks import register
+    from strata.cuda.card.page_locks import register
 
     array, other, owned = np.zeros(4096, np.uint8), set(), set()
     register(array[:1024], other)

@@ -7,8 +7,8 @@ import pytest
 if importlib.util.find_spec("numba_cuda") is None:
     pytest.skip("the package numba-cuda is not installed", allow_module_level=True)
 
-from strata.cuda.tile_grids import turns_of
-from strata.cuda.tiles import CHUNK, EXPERTS, LEAST_EXPERT_ROWS, ROOM, layout_of
+from strata.cuda.packed.tile_grids import turns_of
+from strata.cuda.packed.tiles import CHUNK, EXPERTS, LEAST_EXPERT_ROWS, ROOM, layout_of
 from strata.formats.table import FORMATS, by_name
 
 UNITS = 132

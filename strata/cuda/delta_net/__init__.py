@@ -1,0 +1,1 @@
+"""The gated delta net: convolution, gates, scans of windows and of prompt chunks."""

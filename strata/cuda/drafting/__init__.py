@@ -1,0 +1,1 @@
+"""The draft layer on the card of the last stage."""

@@ -1,0 +1,1 @@
+"""Products with float weights: a file for each shape of rows and columns."""

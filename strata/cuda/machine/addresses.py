@@ -1,0 +1,52 @@
+"""Memory by address: shared memory as the kernels of packed weights use it.
+
+An address of shared memory is an int64 that `shared_address` gives once per thread, a place in global memory one that
+`global_address` gives.  Loads and copies take address plus constant offsets, so that the compiler folds the offsets into the
+instructions; through Numba's arrays it recomputes the base for every access.  In the simulator an address is a pointer
+object that checks its bounds and alignment.
+
+    shared_address(array), global_address(array) -> address
+    SHARED_SEAM, SHARED_ALIGNED_SEAM     seams for `formats`: load_u8/u16/u32(ignored, address)
+    shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats, shared_four_floats -> float32s
+    store_global_float(address, value)
+    store_shared_float(address, float32); store_shared_four_floats(address, four float32)
+    global_four_words(address) -> four int32, store_global_four_words(address, a, b, c, d)     multiples of 16; mapped host memory too
+    prefetch(address, n_bytes)     multiples of 16, to the second-level cache; compute capability 9.0
+    copier(n_bytes, to_offset, from_offset, target, once) -> copy(shared address, global address)
+
+Does not know: what lies there.
+"""
+
+from types import SimpleNamespace
+
+from strata.cuda.machine import seam
+from strata.cuda.machine.seam import SIMULATED, Target
+
+if SIMULATED:
+    from strata.cuda.machine import simulated_addresses as machine
+else:
+    from strata.cuda.machine import address_intrinsics as machine
+
+shared_address, global_address = machine.shared_address, machine.global_address
+shared_word, shared_two_words, shared_four_words = machine.shared_word, machine.shared_two_words, machine.shared_four_words
+shared_two_floats, shared_four_floats = machine.shared_two_floats, machine.shared_four_floats
+global_four_words, store_global_four_words = machine.global_four_words, machine.store_global_four_words
+shared_half_word, store_global_float, store_shared_float = machine.shared_half_word, machine.store_global_float, machine.store_shared_float
+store_shared_four_floats, prefetch = machine.store_shared_four_floats, machine.prefetch
+
+
+def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target, once: bool = False):
+    """Return a copy of 4 or 16 bytes from global to shared memory, asynchronous where the card can.
+
+    `once` (16 bytes only) passes the first-level cache by: for weights, which one block reads once.  What many blocks read
+    at the same time must not: the second level serves a line to one of them after the other.
+    """
+    return machine.copier(n_bytes, to_offset, from_offset, target.async_copies, once)
+
+
+def _shared_seam(load_u32) -> SimpleNamespace:
+    return SimpleNamespace(**{**vars(seam.SEAM), "load_u8": machine.load_u8, "load_u16": machine.load_u16, "load_u32": load_u32})
+
+
+SHARED_SEAM = _shared_seam(machine.load_pair_words)
+SHARED_ALIGNED_SEAM = _shared_seam(machine.load_word)

@@ -1,0 +1,13 @@
+"""The numerics compiled for CUDA: the one place where the factories meet the CUDA seam."""
+
+from strata.cuda.machine.seam import SEAM
+from strata.numerics import codes, functions, orders
+
+FUNCTIONS = functions.build(SEAM)
+CODES = codes.build(SEAM)
+ORDERS = orders.build(SEAM)
+
+exp, sigmoid, silu, softplus, key = FUNCTIONS.exp, FUNCTIONS.sigmoid, FUNCTIONS.silu, FUNCTIONS.softplus, FUNCTIONS.key
+root_gate = FUNCTIONS.root_gate
+magnitude, scale_of, code_of = CODES.magnitude, CODES.scale_of, CODES.code_of
+tree8, sum_row_lanes, sum_wide_lanes = ORDERS.tree8, ORDERS.sum_row_lanes, ORDERS.sum_wide_lanes

@@ -1,0 +1,1 @@
+"""What a stage's windows need on a card: weights by layer, buffers, index arrays."""

@@ -1,0 +1,1 @@
+"""A stage on a card: its sessions, and windows recorded, replayed, observed."""

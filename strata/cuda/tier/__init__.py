@@ -1,0 +1,1 @@
+"""Experts that do not all lie on the card: cache, dispatch, fetches over PCIe, meetings with the CPU pool."""

@@ -30,6 +30,11 @@ STRATA = {
 }
 """Room of `strata` -> rooms that it may import; `""` is the package itself."""
 
+CUDA = (
+    "machine", "card", "floats", "packed", "memory", "experts", "delta_net", "attention", "residual", "tier", "stage", "drafting",
+)
+"""Rooms of `strata.cuda`; each imports from itself and those before it."""
+
 FLOORS = {
     ("strata" if not room else f"strata.{room}"): frozenset(f"strata.{other}" for other in others) for room, others in STRATA.items()
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.repo.floors import FLOORS
+from tests.repo.floors import CUDA, FLOORS
 from tests.repo.source import Module, modules
 
 
@@ -16,6 +16,12 @@ def trespasses(module: Module) -> list[str]:
     rooms = {name: ".".join(name.split(".")[:2]) for name in own_imports(module)}
     allowed = FLOORS[module.room] | {module.room}
     return sorted(name for name, room in rooms.items() if room not in allowed)
+
+
+def upward_imports(module: Module) -> list[str]:
+    """Imports of a module of `strata.cuda` from rooms that come after its own."""
+    below = CUDA[: CUDA.index(module.name.split(".")[2]) + 1]
+    return sorted(name for name in own_imports(module) if name.startswith("strata.cuda.") and name.split(".")[2] not in below)
 
 
 def imported_modules(module: Module, known: set[str]) -> set[str]:
@@ -48,6 +54,17 @@ def circle_in(graph: dict[str, set[str]]) -> list[str]:
 def test_a_room_imports_only_from_the_floors_below_it(module):
     assert module.room in FLOORS, f"{module.room} has no line in tests/repo/floors.py"
     assert trespasses(module) == []
+
+
+@pytest.mark.parametrize("module", [m for m in modules("strata/cuda") if m.name != "strata.cuda"], ids=lambda module: module.name)
+def test_a_room_of_the_cuda_executor_imports_only_from_those_before_it(module):
+    assert module.name.split(".")[2] in CUDA, f"{module.name} lies in no room of tests/repo/floors.py"
+    assert upward_imports(module) == []
+
+
+def test_an_import_from_a_later_room_of_the_cuda_executor_is_seen():
+    module = Module.of("strata.cuda.machine.odd", "from strata.cuda.card import launch\n")
+    assert upward_imports(module) == ["strata.cuda.card.launch"]
 
 
 def test_the_engine_never_imports_the_harness():

@@ -23,7 +23,8 @@ ZERO = np.float32(0.0)
 WARP_STEPS = (16, 8, 4, 2, 1)
 ROOM = "strata.cuda."
 LEFT_ALONE = tuple(ROOM + name for name in (
-    "machine.seam", "machine.addresses", "packed.readers", "packed.staging", "card.launch", "card.device", "packed.coding", "machine.on_cuda", ""))
+    "machine.seam", "machine.addresses", "packed.readers", "packed.staging", "card.launch", "card.device", "packed.coding", "machine.on_cuda",
+))
 """Modules whose functions a twin shares with its original: what fetches and unpacks."""
 
 

@@ -46,7 +46,8 @@ def _gate_rows(row_bytes, n_rows, n_seats):
 def _down_rows(row_bytes, n_rows, n_seats, n_hidden, n_experts, n_entries):
     """Rows of down of a piece, of n_rows in all: a multiple of LEAST_ROWS."""
     by_bytes, by_products = PIECE_BYTES // row_bytes, PIECE_PRODUCTS * n_experts // (n_hidden * n_entries)
-    fewer = min(by_bytes, by_products, n_rows // (PIECES_PER_THREAD * n_seats))
+    fewer, by_threads = by_bytes if by_bytes < by_products else by_products, n_rows // (PIECES_PER_THREAD * n_seats)
+    fewer = fewer if fewer < by_threads else by_threads
     return fewer // LEAST_ROWS * LEAST_ROWS if fewer > LEAST_ROWS else LEAST_ROWS
 
 

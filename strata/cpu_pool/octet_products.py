@@ -13,11 +13,11 @@ layouts of weights, rows.
 import numpy as np
 
 from strata.cpu_pool.instruction_sets import ByteProducts
-from strata.cpu_pool.lane_memory import load, load_floats
+from strata.cpu_pool.lane_memory import load, load_floats, store_floats
 from strata.cpu_pool.lanes import fma, splat, to_floats
 from strata.cpu_pool.octets.contract import OctetReader
-from strata.cpu_pool.pages import FIRST_SUMS, SCALES, SECOND_HALF, SECOND_SUMS, SUMS
-from strata.cpu_pool.tiles import kept_scales
+from strata.cpu_pool.pages import FIRST_SUMS, SCALES, SECOND_HALF, SECOND_SUMS, SUMS, VECTOR_BYTES
+from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, kept_scales
 from strata.formats.contract import WeightFormat
 from strata.numerics.cpu import inlined, jit
 
@@ -45,7 +45,7 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     meet_four(unpacked, p, q, r, s, a, b, c, d): the octet that `tiles.keep_octet` stored at `unpacked` with the pages at
     p, q, r, s: the lanes a, b, c, d with its products added.  All places are addresses.
     """
-    one, four = products.signed() if reader.is_signed else products.small(reader.largest)
+    one, both = products.signed() if reader.is_signed else products.small(reader.largest)
     split_scales, has_offset, has_scales = form.split_scales, form.has_offset, reader.has_scales
     first, second = _build_starts(products.signed_bias if reader.is_signed else reader.bias, split_scales)
     first_bytes = SECOND_HALF if split_scales else 2 * SECOND_HALF
@@ -69,24 +69,42 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
         return finish(exact, d, offset, page, lanes)
 
     @inlined
-    def exact_four(unpacked, p, q, r, s, s0, s1):
-        a, b, c, d = four(first(p), first(q), first(r), first(s), unpacked, p, q, r, s, first_bytes)
-        if has_scales:
-            a, b, c, d = s0 * a, s0 * b, s0 * c, s0 * d
-        if split_scales:
-            e, f, g, h = four(
-                second(p), second(q), second(r), second(s),
-                unpacked + SECOND_HALF, p + SECOND_HALF, q + SECOND_HALF, r + SECOND_HALF, s + SECOND_HALF, SECOND_HALF,
-            )
-            a, b, c, d = a + s1 * e, b + s1 * f, c + s1 * g, d + s1 * h
-        return a, b, c, d
+    def times_scale(scale, sums):
+        a, b, c, d = sums
+        return scale * a, scale * b, scale * c, scale * d
 
     @inlined
-    def meet_four(unpacked, p, q, r, s, a, b, c, d):
-        scales, s0, s1, offsets = kept_scales(unpacked)
-        e, f, g, h = exact_four(unpacked, p, q, r, s, s0, s1)
-        a, b = finish(e, scales, offsets, p, a), finish(f, scales, offsets, q, b)
-        c, d = finish(g, scales, offsets, r, c), finish(h, scales, offsets, s, d)
-        return a, b, c, d
+    def plus(sums, others):
+        (a, b, c, d), (e, f, g, h) = sums, others
+        return a + e, b + f, c + g, d + h
 
-    return meet, meet_four
+    @inlined
+    def exact_both(u, v, pages, s0, s1, t0, t1):
+        p, q, r, s = pages
+        ours, others = both(u, v, (first(p), first(q), first(r), first(s)), pages, first_bytes)
+        if has_scales:
+            ours, others = times_scale(s0, ours), times_scale(t0, others)
+        if split_scales:
+            halves = p + SECOND_HALF, q + SECOND_HALF, r + SECOND_HALF, s + SECOND_HALF
+            more, too = both(u + SECOND_HALF, v + SECOND_HALF, (second(p), second(q), second(r), second(s)), halves, SECOND_HALF)
+            ours, others = plus(ours, times_scale(s1, more)), plus(others, times_scale(t1, too))
+        return ours, others
+
+    @inlined
+    def finish_four(exact, d, offset, pages, lanes):
+        a, b, c, e = exact
+        p, q, r, s = pages
+        store_floats(lanes, finish(a, d, offset, p, load_floats(lanes)))
+        store_floats(lanes + ENTRY_LANES_BYTES, finish(b, d, offset, q, load_floats(lanes + ENTRY_LANES_BYTES)))
+        store_floats(lanes + 2 * ENTRY_LANES_BYTES, finish(c, d, offset, r, load_floats(lanes + 2 * ENTRY_LANES_BYTES)))
+        store_floats(lanes + 3 * ENTRY_LANES_BYTES, finish(e, d, offset, s, load_floats(lanes + 3 * ENTRY_LANES_BYTES)))
+
+    @inlined
+    def meet_block(u, v, pages, lanes):
+        d, s0, s1, offset = kept_scales(u)
+        e, t0, t1, shift = kept_scales(v)
+        ours, others = exact_both(u, v, pages, s0, s1, t0, t1)
+        finish_four(ours, d, offset, pages, lanes)
+        finish_four(others, e, shift, pages, lanes + VECTOR_BYTES)
+
+    return meet, meet_block

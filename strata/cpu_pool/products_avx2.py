@@ -70,19 +70,33 @@ def _build_small(n_shared):
         return _add_widened(_add_widened(total, _pairs(w2, load(at + 64))), _pairs(w3, load(at + 96)))
 
     @inlined
-    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
+    def both(u, v, starts, pages, n_bytes):
+        (a, b, c, d), (p, q, r, s) = starts, pages
+        i, j, k, l = a, b, c, d
         step = 32 * n_shared if 32 * n_shared < n_bytes else n_bytes
         for at in range(0, n_bytes if n_shared > 2 else hidden(n_bytes), step):
-            w = load(weights + at)
-            e, f, g, h = _pairs(w, load(p + at)), _pairs(w, load(q + at)), _pairs(w, load(r + at)), _pairs(w, load(s + at))
+            w, x, y = load(u + at), load(v + at), load(p + at)
+            e, m = _pairs(w, y), _pairs(x, y)
+            y = load(q + at)
+            f, n = _pairs(w, y), _pairs(x, y)
+            y = load(r + at)
+            g, o = _pairs(w, y), _pairs(x, y)
+            y = load(s + at)
+            h, z = _pairs(w, y), _pairs(x, y)
             for more in range(at + 32, at + (hidden(step) if n_shared > 2 else step), 32):
-                w = load(weights + more)
-                e, f = _add_shorts(e, _pairs(w, load(p + more))), _add_shorts(f, _pairs(w, load(q + more)))
-                g, h = _add_shorts(g, _pairs(w, load(r + more))), _add_shorts(h, _pairs(w, load(s + more)))
+                w, x, y = load(u + more), load(v + more), load(p + more)
+                e, m = _add_shorts(e, _pairs(w, y)), _add_shorts(m, _pairs(x, y))
+                y = load(q + more)
+                f, n = _add_shorts(f, _pairs(w, y)), _add_shorts(n, _pairs(x, y))
+                y = load(r + more)
+                g, o = _add_shorts(g, _pairs(w, y)), _add_shorts(o, _pairs(x, y))
+                y = load(s + more)
+                h, z = _add_shorts(h, _pairs(w, y)), _add_shorts(z, _pairs(x, y))
             a, b, c, d = _add_widened(a, e), _add_widened(b, f), _add_widened(c, g), _add_widened(d, h)
-        return a, b, c, d
+            i, j, k, l = _add_widened(i, m), _add_widened(j, n), _add_widened(k, o), _add_widened(l, z)
+        return (a, b, c, d), (i, j, k, l)
 
-    return one, four
+    return one, both
 
 
 def small(largest: int):
@@ -103,13 +117,25 @@ def signed():
         total = _add_widened(_add_widened(total, pairs(w0, load(at))), pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, pairs(w2, load(at + 64))), pairs(w3, load(at + 96)))
 
-    @inlined
-    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
-        for at in range(0, hidden(n_bytes), 32):
-            w = load(weights + at)
-            m = _magnitudes(w)
-            a, b = _add_widened(a, _pairs(m, _turned(load(p + at), w))), _add_widened(b, _pairs(m, _turned(load(q + at), w)))
-            c, d = _add_widened(c, _pairs(m, _turned(load(r + at), w))), _add_widened(d, _pairs(m, _turned(load(s + at), w)))
-        return a, b, c, d
+    @jit
+    def add(total, m, w, x):
+        return _add_widened(total, _pairs(m, _turned(x, w)))
 
-    return one, four
+    @inlined
+    def both(u, v, starts, pages, n_bytes):
+        (a, b, c, d), (p, q, r, s) = starts, pages
+        e, f, g, h = a, b, c, d
+        for at in range(0, hidden(n_bytes), 32):
+            w, x = load(u + at), load(v + at)
+            m, n = _magnitudes(w), _magnitudes(x)
+            y = load(p + at)
+            a, e = add(a, m, w, y), add(e, n, x, y)
+            y = load(q + at)
+            b, f = add(b, m, w, y), add(f, n, x, y)
+            y = load(r + at)
+            c, g = add(c, m, w, y), add(g, n, x, y)
+            y = load(s + at)
+            d, h = add(d, m, w, y), add(h, n, x, y)
+        return (a, b, c, d), (e, f, g, h)
+
+    return one, both

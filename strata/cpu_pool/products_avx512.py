@@ -45,17 +45,26 @@ def _halves_added(builder, total):
     return builder.add(*(builder.shuffle_vector(total, total, half) for half in halves))
 
 
-def _build_four(prepare):
+def _build_both(prepare):
     @jit
-    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
-        e, f, g, h = _with_nothing(a), _with_nothing(b), _with_nothing(c), _with_nothing(d)
+    def both(u, v, starts, pages, n_bytes):
+        (a, b, c, d), (p, q, r, s) = starts, pages
+        a, b, c, d = _with_nothing(a), _with_nothing(b), _with_nothing(c), _with_nothing(d)
+        e, f, g, h = a, b, c, d
         for at in range(0, n_bytes, 64):
-            w = prepare(_load(weights + at))
-            e, f = _add_products(e, w, _load(p + at)), _add_products(f, w, _load(q + at))
-            g, h = _add_products(g, w, _load(r + at)), _add_products(h, w, _load(s + at))
-        return _halves_added(e), _halves_added(f), _halves_added(g), _halves_added(h)
+            w, x = prepare(_load(u + at)), prepare(_load(v + at))
+            y = _load(p + at)
+            a, e = _add_products(a, w, y), _add_products(e, x, y)
+            y = _load(q + at)
+            b, f = _add_products(b, w, y), _add_products(f, x, y)
+            y = _load(r + at)
+            c, g = _add_products(c, w, y), _add_products(g, x, y)
+            y = _load(s + at)
+            d, h = _add_products(d, w, y), _add_products(h, x, y)
+        first = _halves_added(a), _halves_added(b), _halves_added(c), _halves_added(d)
+        return first, (_halves_added(e), _halves_added(f), _halves_added(g), _halves_added(h))
 
-    return four
+    return both
 
 
 @jit
@@ -65,9 +74,9 @@ def _as_it_is(w):
 
 def small(largest: int):
     """Return the helpers for unsigned weights: any byte will do."""
-    return products_vnni.small(largest)[0], _build_four(_as_it_is)
+    return products_vnni.small(largest)[0], _build_both(_as_it_is)
 
 
 def signed():
     """Return the helpers for int8 weights: w + 128 is unsigned."""
-    return products_vnni.signed()[0], _build_four(_made_unsigned)
+    return products_vnni.signed()[0], _build_both(_made_unsigned)

@@ -23,18 +23,39 @@ def _add_one(total, w0, w1, w2, w3, at):
     return _add_products(_add_products(total, w2, load(at + 64)), w3, load(at + 96))
 
 
+def _build_both(prepare):
+    @jit
+    def both(u, v, starts, pages, n_bytes):
+        (a, b, c, d), (p, q, r, s) = starts, pages
+        e, f, g, h = a, b, c, d
+        for at in range(0, n_bytes, 32):
+            w, x = prepare(load(u + at)), prepare(load(v + at))
+            y = load(p + at)
+            a, e = _add_products(a, w, y), _add_products(e, x, y)
+            y = load(q + at)
+            b, f = _add_products(b, w, y), _add_products(f, x, y)
+            y = load(r + at)
+            c, g = _add_products(c, w, y), _add_products(g, x, y)
+            y = load(s + at)
+            d, h = _add_products(d, w, y), _add_products(h, x, y)
+        return (a, b, c, d), (e, f, g, h)
+
+    return both
+
+
 @jit
-def _add_four(a, b, c, d, weights, p, q, r, s, n_bytes):
-    for at in range(0, n_bytes, 32):
-        w = load(weights + at)
-        a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
-        c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))
-    return a, b, c, d
+def _as_it_is(w):
+    return w
+
+
+@jit
+def _made_unsigned(w):
+    return w ^ TOP_BITS
 
 
 def small(largest: int):
     """Return the helpers for unsigned weights: any byte will do."""
-    return _add_one, _add_four
+    return _add_one, _build_both(_as_it_is)
 
 
 def signed():
@@ -44,12 +65,4 @@ def signed():
     def one(total, w0, w1, w2, w3, at):
         return _add_one(total, w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS, at)
 
-    @jit
-    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
-        for at in range(0, n_bytes, 32):
-            w = load(weights + at) ^ TOP_BITS
-            a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
-            c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))
-        return a, b, c, d
-
-    return one, four
+    return one, _build_both(_made_unsigned)

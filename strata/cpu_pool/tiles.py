@@ -7,6 +7,8 @@ from strata.cpu_pool.lane_memory import load, load_floats, store, store_floats
 from strata.numerics.cpu import jit
 
 UNPACKED_BYTES = 384
+TILE_ROWS = 8
+ENTRY_LANES_BYTES = 32 * TILE_ROWS
 
 
 @jit

@@ -31,6 +31,11 @@ def _add_shorts(builder, a, b):
     return builder.bitcast(builder.add(*(builder.bitcast(value, SHORTS) for value in (a, b))), WORD_LANES)
 
 
+@lane_operation(WORDS, WORDS)
+def _held(builder, a):
+    return builder.asm(ir.FunctionType(WORD_LANES, [WORD_LANES]), "", "=x,0", [a], True)
+
+
 @lane_operation(WORDS, WORDS, WORDS)
 def _add_widened(builder, total, shorts):
     """total + the two 16-bit sums of each lane."""
@@ -52,6 +57,56 @@ def _turned(builder, x, w):
     return builder.bitcast(vector_intrinsic(builder, "llvm.x86.avx2.psign.b", BYTES, operands), WORD_LANES)
 
 
+@inlined
+def _all_widened(sums, shorts):
+    (a, b, c, d, e, f, g, h), (i, j, k, l, m, n, o, p) = sums, shorts
+    low = _add_widened(a, i), _add_widened(b, j), _add_widened(c, k), _add_widened(d, l)
+    return low + (_add_widened(e, m), _add_widened(f, n), _add_widened(g, o), _add_widened(h, p))
+
+
+@inlined
+def _all_pairs(u, v, pages, at):
+    p, q, r, s = pages
+    w, x, y = load(u + at), load(v + at), load(p + at)
+    a, e = _held(_pairs(w, y)), _held(_pairs(x, y))
+    y = load(q + at)
+    b, f = _held(_pairs(w, y)), _held(_pairs(x, y))
+    y = load(r + at)
+    c, g = _held(_pairs(w, y)), _held(_pairs(x, y))
+    y = load(s + at)
+    return a, b, c, _held(_pairs(w, y)), e, f, g, _held(_pairs(x, y))
+
+
+@jit
+def _one_added(shorts, w, y):
+    return _held(_add_shorts(shorts, _pairs(w, y)))
+
+
+@inlined
+def _all_added(shorts, u, v, pages, at):
+    (a, b, c, d, e, f, g, h), (p, q, r, s) = shorts, pages
+    w, x, y = load(u + at), load(v + at), load(p + at)
+    a, e = _one_added(a, w, y), _one_added(e, x, y)
+    y = load(q + at)
+    b, f = _one_added(b, w, y), _one_added(f, x, y)
+    y = load(r + at)
+    c, g = _one_added(c, w, y), _one_added(g, x, y)
+    y = load(s + at)
+    return a, b, c, _one_added(d, w, y), e, f, g, _one_added(h, x, y)
+
+
+def _build_shared(n):
+    if n == 1:
+        return _all_pairs
+    before = _build_shared(n - 1)
+
+    @inlined
+    def shared(u, v, pages, at):
+        return _all_added(before(u, v, pages, at), u, v, pages, at + 32 * (n - 1))
+
+    return shared
+
+
 def _build_small(n_shared):
     """Compile the helpers for weights of which `n_shared` vectors' pairs fit 16 bits: 1, 2, 4 or 8."""
 
@@ -69,32 +124,21 @@ def _build_small(n_shared):
         total = _add_widened(_add_widened(total, _pairs(w0, load(at))), _pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, _pairs(w2, load(at + 64))), _pairs(w3, load(at + 96)))
 
+    meet_shared = _build_shared(n_shared)
+    meet_half = _build_shared(min(n_shared, 4))
+
     @inlined
     def both(u, v, starts, pages, n_bytes):
-        (a, b, c, d), (p, q, r, s) = starts, pages
-        i, j, k, l = a, b, c, d
-        step = 32 * n_shared if 32 * n_shared < n_bytes else n_bytes
-        for at in range(0, n_bytes if n_shared > 2 else hidden(n_bytes), step):
-            w, x, y = load(u + at), load(v + at), load(p + at)
-            e, m = _pairs(w, y), _pairs(x, y)
-            y = load(q + at)
-            f, n = _pairs(w, y), _pairs(x, y)
-            y = load(r + at)
-            g, o = _pairs(w, y), _pairs(x, y)
-            y = load(s + at)
-            h, z = _pairs(w, y), _pairs(x, y)
-            for more in range(at + 32, at + (hidden(step) if n_shared > 2 else step), 32):
-                w, x, y = load(u + more), load(v + more), load(p + more)
-                e, m = _add_shorts(e, _pairs(w, y)), _add_shorts(m, _pairs(x, y))
-                y = load(q + more)
-                f, n = _add_shorts(f, _pairs(w, y)), _add_shorts(n, _pairs(x, y))
-                y = load(r + more)
-                g, o = _add_shorts(g, _pairs(w, y)), _add_shorts(o, _pairs(x, y))
-                y = load(s + more)
-                h, z = _add_shorts(h, _pairs(w, y)), _add_shorts(z, _pairs(x, y))
-            a, b, c, d = _add_widened(a, e), _add_widened(b, f), _add_widened(c, g), _add_widened(d, h)
-            i, j, k, l = _add_widened(i, m), _add_widened(j, n), _add_widened(k, o), _add_widened(l, z)
-        return (a, b, c, d), (i, j, k, l)
+        a, b, c, d = starts
+        sums = a, b, c, d, a, b, c, d
+        if n_bytes > 128:
+            for at in range(0, n_bytes, 32 * n_shared):
+                sums = _all_widened(sums, meet_shared(u, v, pages, at))
+        else:
+            for at in range(0, n_bytes, 32 * (n_shared if n_shared < 4 else 4)):
+                sums = _all_widened(sums, meet_half(u, v, pages, at))
+        a, b, c, d, e, f, g, h = sums
+        return (a, b, c, d), (e, f, g, h)
 
     return one, both
 

@@ -44,6 +44,7 @@ class ByteProducts:
     small: Callable
     signed: Callable
     signed_bias: int
+    keep_signed: Callable
 
 
 def compiled_features() -> frozenset[str]:
@@ -70,4 +71,4 @@ def byte_products(name: str) -> ByteProducts:
     if name not in modules:
         raise UsageError(f"instructions={name}", "there are no byte products for it", f"use one of {', '.join(modules)}")
     module = modules[name]
-    return ByteProducts(name, cache(module.small), cache(module.signed), module.SIGNED_BIAS)
+    return ByteProducts(name, cache(module.small), cache(module.signed), module.SIGNED_BIAS, module.keep_signed)

@@ -17,7 +17,7 @@ from strata.cpu_pool.lane_memory import load, load_floats, store_floats
 from strata.cpu_pool.lanes import fma, splat, to_floats
 from strata.cpu_pool.octets.contract import OctetReader
 from strata.cpu_pool.pages import FIRST_SUMS, SCALES, SECOND_HALF, SECOND_SUMS, SUMS, VECTOR_BYTES
-from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, kept_scales
+from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, KEPT_BIAS, kept_scales
 from strata.formats.contract import WeightFormat
 from strata.numerics.cpu import inlined, jit
 
@@ -48,6 +48,7 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     one, both = products.signed() if reader.is_signed else products.small(reader.largest)
     split_scales, has_offset, has_scales = form.split_scales, form.has_offset, reader.has_scales
     first, second = _build_starts(products.signed_bias if reader.is_signed else reader.bias, split_scales)
+    first_kept, second_kept = _build_starts(KEPT_BIAS if reader.is_signed else reader.bias, split_scales)
     first_bytes = SECOND_HALF if split_scales else 2 * SECOND_HALF
 
     @jit
@@ -81,12 +82,12 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     @inlined
     def exact_both(u, v, pages, s0, s1, t0, t1):
         p, q, r, s = pages
-        ours, others = both(u, v, (first(p), first(q), first(r), first(s)), pages, first_bytes)
+        ours, others = both(u, v, (first_kept(p), first_kept(q), first_kept(r), first_kept(s)), pages, first_bytes)
         if has_scales:
             ours, others = times_scale(s0, ours), times_scale(t0, others)
         if split_scales:
             halves = p + SECOND_HALF, q + SECOND_HALF, r + SECOND_HALF, s + SECOND_HALF
-            more, too = both(u + SECOND_HALF, v + SECOND_HALF, (second(p), second(q), second(r), second(s)), halves, SECOND_HALF)
+            more, too = both(u + SECOND_HALF, v + SECOND_HALF, (second_kept(p), second_kept(q), second_kept(r), second_kept(s)), halves, SECOND_HALF)
             ours, others = plus(ours, times_scale(s1, more)), plus(others, times_scale(t1, too))
         return ours, others
 

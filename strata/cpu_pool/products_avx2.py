@@ -10,11 +10,12 @@ Does not know: which CPUs have it.
 
 from llvmlite import ir
 
-from strata.cpu_pool.lane_memory import hidden, load
+from strata.cpu_pool.lane_memory import load, store
 from strata.cpu_pool.lanes import BYTE, WORD_LANES, WORDS, lane_operation, vector_intrinsic
 from strata.numerics.cpu import inlined, jit
 
-SIGNED_BIAS = 0
+SIGNED_BIAS, PLANE = 0, 384
+NIBBLES, EIGHTS = 0x0F0F0F0F, 0x08080808
 LARGEST_SHORT, LARGEST_ACTIVATION = 32767, 127
 BYTES, SHORTS = ir.VectorType(BYTE, 32), ir.VectorType(ir.IntType(16), 16)
 
@@ -43,6 +44,13 @@ def _add_widened(builder, total, shorts):
     return builder.add(total, vector_intrinsic(builder, "llvm.x86.avx2.pmadd.wd", WORD_LANES, operands))
 
 
+@lane_operation(WORDS, WORDS, WORDS)
+def _add_sixteenfold(builder, total, shorts):
+    """total + 16 times the two 16-bit sums of each lane."""
+    operands = (builder.bitcast(shorts, SHORTS), ir.Constant(SHORTS, [16] * 16))
+    return builder.add(total, vector_intrinsic(builder, "llvm.x86.avx2.pmadd.wd", WORD_LANES, operands))
+
+
 @lane_operation(WORDS, WORDS)
 def _magnitudes(builder, words):
     signed_bytes, zero = builder.bitcast(words, BYTES), ir.Constant(BYTES, [0] * 32)
@@ -57,54 +65,54 @@ def _turned(builder, x, w):
     return builder.bitcast(vector_intrinsic(builder, "llvm.x86.avx2.psign.b", BYTES, operands), WORD_LANES)
 
 
-@inlined
-def _all_widened(sums, shorts):
-    (a, b, c, d, e, f, g, h), (i, j, k, l, m, n, o, p) = sums, shorts
-    low = _add_widened(a, i), _add_widened(b, j), _add_widened(c, k), _add_widened(d, l)
-    return low + (_add_widened(e, m), _add_widened(f, n), _add_widened(g, o), _add_widened(h, p))
-
-
-@inlined
-def _all_pairs(u, v, pages, at):
-    p, q, r, s = pages
-    w, x, y = load(u + at), load(v + at), load(p + at)
-    a, e = _held(_pairs(w, y)), _held(_pairs(x, y))
-    y = load(q + at)
-    b, f = _held(_pairs(w, y)), _held(_pairs(x, y))
-    y = load(r + at)
-    c, g = _held(_pairs(w, y)), _held(_pairs(x, y))
-    y = load(s + at)
-    return a, b, c, _held(_pairs(w, y)), e, f, g, _held(_pairs(x, y))
-
-
 @jit
-def _one_added(shorts, w, y):
-    return _held(_add_shorts(shorts, _pairs(w, y)))
+def _turned_pairs(x, w):
+    return _pairs(w, x)
 
 
-@inlined
-def _all_added(shorts, u, v, pages, at):
-    (a, b, c, d, e, f, g, h), (p, q, r, s) = shorts, pages
-    w, x, y = load(u + at), load(v + at), load(p + at)
-    a, e = _one_added(a, w, y), _one_added(e, x, y)
-    y = load(q + at)
-    b, f = _one_added(b, w, y), _one_added(f, x, y)
-    y = load(r + at)
-    c, g = _one_added(c, w, y), _one_added(g, x, y)
-    y = load(s + at)
-    return a, b, c, _one_added(d, w, y), e, f, g, _one_added(h, x, y)
+def _build_shared(n, pairs):
+    """Compile `shared(u, v, others, at)`: for two places against four, pairs(here, there) of n vectors from `at` on, in 16-bit sums."""
 
-
-def _build_shared(n):
-    if n == 1:
-        return _all_pairs
-    before = _build_shared(n - 1)
+    @jit
+    def added(shorts, w, y):
+        return _held(_add_shorts(shorts, pairs(w, y)))
 
     @inlined
-    def shared(u, v, pages, at):
-        return _all_added(before(u, v, pages, at), u, v, pages, at + 32 * (n - 1))
+    def first(u, v, others, at):
+        p, q, r, s = others
+        w, x, y = load(u + at), load(v + at), load(p + at)
+        a, e = _held(pairs(w, y)), _held(pairs(x, y))
+        y = load(q + at)
+        b, f = _held(pairs(w, y)), _held(pairs(x, y))
+        y = load(r + at)
+        c, g = _held(pairs(w, y)), _held(pairs(x, y))
+        y = load(s + at)
+        return (a, b, c, _held(pairs(w, y))), (e, f, g, _held(pairs(x, y)))
+
+    if n == 1:
+        return first
+    before = _build_shared(n - 1, pairs)
+
+    @inlined
+    def shared(u, v, others, at):
+        ((a, b, c, d), (e, f, g, h)), (p, q, r, s) = before(u, v, others, at), others
+        here = at + 32 * (n - 1)
+        w, x, y = load(u + here), load(v + here), load(p + here)
+        a, e = added(a, w, y), added(e, x, y)
+        y = load(q + here)
+        b, f = added(b, w, y), added(f, x, y)
+        y = load(r + here)
+        c, g = added(c, w, y), added(g, x, y)
+        y = load(s + here)
+        return (a, b, c, added(d, w, y)), (e, f, g, added(h, x, y))
 
     return shared
+
+
+@inlined
+def _four_widened(totals, shorts):
+    (a, b, c, d), (e, f, g, h) = totals, shorts
+    return _add_widened(a, e), _add_widened(b, f), _add_widened(c, g), _add_widened(d, h)
 
 
 def _build_small(n_shared):
@@ -124,21 +132,20 @@ def _build_small(n_shared):
         total = _add_widened(_add_widened(total, _pairs(w0, load(at))), _pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, _pairs(w2, load(at + 64))), _pairs(w3, load(at + 96)))
 
-    meet_shared = _build_shared(n_shared)
-    meet_half = _build_shared(min(n_shared, 4))
+    half, whole = _build_shared(min(n_shared, 4), _pairs), _build_shared(n_shared, _pairs)
 
     @inlined
     def both(u, v, starts, pages, n_bytes):
-        a, b, c, d = starts
-        sums = a, b, c, d, a, b, c, d
-        if n_bytes > 128:
+        ours = others = starts
+        if n_bytes == 256:
             for at in range(0, n_bytes, 32 * n_shared):
-                sums = _all_widened(sums, meet_shared(u, v, pages, at))
+                more, too = whole(u, v, pages, at)
+                ours, others = _four_widened(ours, more), _four_widened(others, too)
         else:
-            for at in range(0, n_bytes, 32 * (n_shared if n_shared < 4 else 4)):
-                sums = _all_widened(sums, meet_half(u, v, pages, at))
-        a, b, c, d, e, f, g, h = sums
-        return (a, b, c, d), (e, f, g, h)
+            for at in range(0, n_bytes, 32 * min(n_shared, 4)):
+                more, too = half(u, v, pages, at)
+                ours, others = _four_widened(ours, more), _four_widened(others, too)
+        return ours, others
 
     return one, both
 
@@ -161,25 +168,39 @@ def signed():
         total = _add_widened(_add_widened(total, pairs(w0, load(at))), pairs(w1, load(at + 32)))
         return _add_widened(_add_widened(total, pairs(w2, load(at + 64))), pairs(w3, load(at + 96)))
 
-    @jit
-    def add(total, m, w, x):
-        return _add_widened(total, _pairs(m, _turned(x, w)))
+    shared = _build_shared(8, _turned_pairs)
+
+    @inlined
+    def two_pages(p, q, u, v, start, second):
+        (a, b, c, d), (e, f, g, h) = shared(p, q, (u, u + PLANE, v, v + PLANE), 0)
+        w, x = _add_sixteenfold(_add_widened(start, a), b), _add_sixteenfold(_add_widened(start, c), d)
+        return w, x, _add_sixteenfold(_add_widened(second, e), f), _add_sixteenfold(_add_widened(second, g), h)
 
     @inlined
     def both(u, v, starts, pages, n_bytes):
         (a, b, c, d), (p, q, r, s) = starts, pages
-        e, f, g, h = a, b, c, d
-        for at in range(0, hidden(n_bytes), 32):
-            w, x = load(u + at), load(v + at)
-            m, n = _magnitudes(w), _magnitudes(x)
-            y = load(p + at)
-            a, e = add(a, m, w, y), add(e, n, x, y)
-            y = load(q + at)
-            b, f = add(b, m, w, y), add(f, n, x, y)
-            y = load(r + at)
-            c, g = add(c, m, w, y), add(g, n, x, y)
-            y = load(s + at)
-            d, h = add(d, m, w, y), add(h, n, x, y)
+        a, e, b, f = two_pages(p, q, u, v, a, b)
+        c, g, d, h = two_pages(r, s, u, v, c, d)
         return (a, b, c, d), (e, f, g, h)
 
     return one, both
+
+
+@jit
+def keep_signed(words, at):
+    """Store eight vectors of int8, 128 added, as two planes of four bits: the low ones at an address, the high ones `PLANE` bytes on."""
+    w0, w1, w2, w3, w4, w5, w6, w7 = words
+    keep_vector(w0, at)
+    keep_vector(w1, at + 32)
+    keep_vector(w2, at + 64)
+    keep_vector(w3, at + 96)
+    keep_vector(w4, at + 128)
+    keep_vector(w5, at + 160)
+    keep_vector(w6, at + 192)
+    keep_vector(w7, at + 224)
+
+
+@jit
+def keep_vector(w, at):
+    store(at, w & NIBBLES)
+    store(at + PLANE, ((w >> 4) & NIBBLES) ^ EIGHTS)

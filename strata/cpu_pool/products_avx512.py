@@ -12,10 +12,9 @@ from strata.cpu_pool import products_vnni
 from strata.cpu_pool.lanes import WORD, WORDS, LaneType, lane_operation, vector_intrinsic
 from strata.numerics.cpu import jit
 
-SIGNED_BIAS = products_vnni.SIGNED_BIAS
+SIGNED_BIAS, keep_signed = products_vnni.SIGNED_BIAS, products_vnni.keep_signed
 SIXTEEN = ir.VectorType(WORD, 16)
 DOUBLE_WORDS = LaneType("double words", SIXTEEN)
-TOP_BITS = 0x80808080
 
 
 @lane_operation(DOUBLE_WORDS, types.int64)
@@ -26,11 +25,6 @@ def _load(builder, at):
 @lane_operation(DOUBLE_WORDS, DOUBLE_WORDS, DOUBLE_WORDS, DOUBLE_WORDS)
 def _add_products(builder, total, w, x):
     return vector_intrinsic(builder, "llvm.x86.avx512.vpdpbusd.512", SIXTEEN, (total, w, x))
-
-
-@lane_operation(DOUBLE_WORDS, DOUBLE_WORDS)
-def _made_unsigned(builder, w):
-    return builder.xor(w, ir.Constant(SIXTEEN, [TOP_BITS] * 16))
 
 
 @lane_operation(DOUBLE_WORDS, WORDS)
@@ -45,38 +39,30 @@ def _halves_added(builder, total):
     return builder.add(*(builder.shuffle_vector(total, total, half) for half in halves))
 
 
-def _build_both(prepare):
-    @jit
-    def both(u, v, starts, pages, n_bytes):
-        (a, b, c, d), (p, q, r, s) = starts, pages
-        a, b, c, d = _with_nothing(a), _with_nothing(b), _with_nothing(c), _with_nothing(d)
-        e, f, g, h = a, b, c, d
-        for at in range(0, n_bytes, 64):
-            w, x = prepare(_load(u + at)), prepare(_load(v + at))
-            y = _load(p + at)
-            a, e = _add_products(a, w, y), _add_products(e, x, y)
-            y = _load(q + at)
-            b, f = _add_products(b, w, y), _add_products(f, x, y)
-            y = _load(r + at)
-            c, g = _add_products(c, w, y), _add_products(g, x, y)
-            y = _load(s + at)
-            d, h = _add_products(d, w, y), _add_products(h, x, y)
-        first = _halves_added(a), _halves_added(b), _halves_added(c), _halves_added(d)
-        return first, (_halves_added(e), _halves_added(f), _halves_added(g), _halves_added(h))
-
-    return both
-
-
 @jit
-def _as_it_is(w):
-    return w
+def _add_both(u, v, starts, pages, n_bytes):
+    (a, b, c, d), (p, q, r, s) = starts, pages
+    a, b, c, d = _with_nothing(a), _with_nothing(b), _with_nothing(c), _with_nothing(d)
+    e, f, g, h = a, b, c, d
+    for at in range(0, n_bytes, 64):
+        w, x = _load(u + at), _load(v + at)
+        y = _load(p + at)
+        a, e = _add_products(a, w, y), _add_products(e, x, y)
+        y = _load(q + at)
+        b, f = _add_products(b, w, y), _add_products(f, x, y)
+        y = _load(r + at)
+        c, g = _add_products(c, w, y), _add_products(g, x, y)
+        y = _load(s + at)
+        d, h = _add_products(d, w, y), _add_products(h, x, y)
+    first = _halves_added(a), _halves_added(b), _halves_added(c), _halves_added(d)
+    return first, (_halves_added(e), _halves_added(f), _halves_added(g), _halves_added(h))
 
 
 def small(largest: int):
     """Return the helpers for unsigned weights: any byte will do."""
-    return products_vnni.small(largest)[0], _build_both(_as_it_is)
+    return products_vnni.small(largest)[0], _add_both
 
 
 def signed():
-    """Return the helpers for int8 weights: w + 128 is unsigned."""
-    return products_vnni.signed()[0], _build_both(_made_unsigned)
+    """Return the helpers for int8 weights; the kept ones are unsigned."""
+    return products_vnni.signed()[0], _add_both

@@ -6,6 +6,7 @@ Does not know: which CPUs have it.
 
 from strata.cpu_pool.lane_memory import load
 from strata.cpu_pool.lanes import WORD_LANES, WORDS, lane_operation, vector_intrinsic
+from strata.cpu_pool.tiles import keep_words
 from strata.numerics.cpu import jit
 
 SIGNED_BIAS = 128
@@ -23,39 +24,26 @@ def _add_one(total, w0, w1, w2, w3, at):
     return _add_products(_add_products(total, w2, load(at + 64)), w3, load(at + 96))
 
 
-def _build_both(prepare):
-    @jit
-    def both(u, v, starts, pages, n_bytes):
-        (a, b, c, d), (p, q, r, s) = starts, pages
-        e, f, g, h = a, b, c, d
-        for at in range(0, n_bytes, 32):
-            w, x = prepare(load(u + at)), prepare(load(v + at))
-            y = load(p + at)
-            a, e = _add_products(a, w, y), _add_products(e, x, y)
-            y = load(q + at)
-            b, f = _add_products(b, w, y), _add_products(f, x, y)
-            y = load(r + at)
-            c, g = _add_products(c, w, y), _add_products(g, x, y)
-            y = load(s + at)
-            d, h = _add_products(d, w, y), _add_products(h, x, y)
-        return (a, b, c, d), (e, f, g, h)
-
-    return both
-
-
 @jit
-def _as_it_is(w):
-    return w
-
-
-@jit
-def _made_unsigned(w):
-    return w ^ TOP_BITS
+def add_both(u, v, starts, pages, n_bytes):
+    (a, b, c, d), (p, q, r, s) = starts, pages
+    e, f, g, h = a, b, c, d
+    for at in range(0, n_bytes, 32):
+        w, x = load(u + at), load(v + at)
+        y = load(p + at)
+        a, e = _add_products(a, w, y), _add_products(e, x, y)
+        y = load(q + at)
+        b, f = _add_products(b, w, y), _add_products(f, x, y)
+        y = load(r + at)
+        c, g = _add_products(c, w, y), _add_products(g, x, y)
+        y = load(s + at)
+        d, h = _add_products(d, w, y), _add_products(h, x, y)
+    return (a, b, c, d), (e, f, g, h)
 
 
 def small(largest: int):
     """Return the helpers for unsigned weights: any byte will do."""
-    return _add_one, _build_both(_as_it_is)
+    return _add_one, add_both
 
 
 def signed():
@@ -65,4 +53,12 @@ def signed():
     def one(total, w0, w1, w2, w3, at):
         return _add_one(total, w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS, at)
 
-    return one, _build_both(_made_unsigned)
+    return one, add_both
+
+
+@jit
+def keep_signed(words, at):
+    """Store eight vectors of int8 with 128 added, one after the other."""
+    w0, w1, w2, w3, w4, w5, w6, w7 = words
+    low, high = (w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS), (w4 ^ TOP_BITS, w5 ^ TOP_BITS, w6 ^ TOP_BITS, w7 ^ TOP_BITS)
+    keep_words(low + high, at)

@@ -23,7 +23,7 @@ from strata.cpu_pool.octets.contract import OCTET_WEIGHTS, octet_bytes
 from strata.cpu_pool.octets.endings import build_unpack_end
 from strata.cpu_pool.octets.table import octet_reader
 from strata.cpu_pool.pages import LINE_BYTES, PAGE_BYTES, VECTOR_BYTES, first_line, row_bytes_of
-from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, TILE_ROWS, UNPACKED_BYTES, keep_octet
+from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, TILE_ROWS, UNPACKED_BYTES, keep_scales, keep_words
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 from strata.numerics.cpu import jit, kernel
@@ -36,7 +36,7 @@ GRAIN_PRODUCTS = 131072
 """Products of a weight and a code per piece of work: a few microseconds."""
 
 
-def _build_row_readers(form, reader, meet):
+def _build_row_readers(form, reader, meet, keep):
     """Compile the ways through a weight row: `one_product(at, row, page)`, `two_products(at, row, p0, p1)`, `unpack_row(at, row, to)`.
 
     row: (whole octets, bytes behind them, address behind the tensor, address of a spare octet); at, page, to: addresses.
@@ -89,7 +89,9 @@ def _build_row_readers(form, reader, meet):
                 octet = unpack(at)
             else:
                 octet = unpack_end(at, n_rest_bytes, end, spare)
-            keep_octet(octet, tile + t * UNPACKED_BYTES)
+            words, d, s0, s1, offset = octet
+            keep(words, tile + t * UNPACKED_BYTES)
+            keep_scales(d, s0, s1, offset, tile + t * UNPACKED_BYTES)
             at += row_bytes
 
     return one_product, two_products, unpack_column
@@ -125,8 +127,10 @@ def expert_rows(type_id: int, instructions: str):
     """
     form = FORMATS[type_id]
     reader, step = octet_reader(form.name), octet_bytes(form)
-    meet, meet_block = build_meet(form, reader, byte_products(instructions))
-    one_product, two_products, unpack_column = _build_row_readers(form, reader, meet)
+    products = byte_products(instructions)
+    meet, meet_block = build_meet(form, reader, products)
+    keep = products.keep_signed if reader.is_signed else keep_words
+    one_product, two_products, unpack_column = _build_row_readers(form, reader, meet, keep)
     block_groups, block_bytes = form.block_weights // GROUP, form.block_bytes
 
     @jit

@@ -6,15 +6,16 @@ An unpacked octet takes twelve vectors: eight of words, then d, s0, s1, offset (
 from strata.cpu_pool.lane_memory import load, load_floats, store, store_floats
 from strata.numerics.cpu import jit
 
-UNPACKED_BYTES = 384
+UNPACKED_BYTES = 640
 TILE_ROWS = 8
 ENTRY_LANES_BYTES = 32 * TILE_ROWS
+KEPT_BIAS = 128
 
 
 @jit
-def keep_octet(octet, at):
-    """Store an unpacked octet at an address."""
-    (w0, w1, w2, w3, w4, w5, w6, w7), d, s0, s1, offset = octet
+def keep_words(words, at):
+    """Store eight vectors one after the other."""
+    w0, w1, w2, w3, w4, w5, w6, w7 = words
     store(at, w0)
     store(at + 32, w1)
     store(at + 64, w2)
@@ -23,6 +24,11 @@ def keep_octet(octet, at):
     store(at + 160, w5)
     store(at + 192, w6)
     store(at + 224, w7)
+
+
+@jit
+def keep_scales(d, s0, s1, offset, at):
+    """Store what belongs to the words of an unpacked octet at an address."""
     store_floats(at + 256, d)
     store(at + 288, s0)
     store(at + 320, s1)

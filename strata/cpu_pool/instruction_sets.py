@@ -45,6 +45,7 @@ class ByteProducts:
     signed: Callable
     signed_bias: int
     keep_signed: Callable
+    build_keep_levels: Callable
 
 
 def compiled_features() -> frozenset[str]:
@@ -71,4 +72,4 @@ def byte_products(name: str) -> ByteProducts:
     if name not in modules:
         raise UsageError(f"instructions={name}", "there are no byte products for it", f"use one of {', '.join(modules)}")
     module = modules[name]
-    return ByteProducts(name, cache(module.small), cache(module.signed), module.SIGNED_BIAS, module.keep_signed)
+    return ByteProducts(name, cache(module.small), cache(module.signed), module.SIGNED_BIAS, module.keep_signed, module.build_keep_levels)

@@ -20,6 +20,7 @@
                                                         the same from scalar words, low parts first
     look_up_bytes(table, words)                         each byte (0..15) becomes that byte of the sixteen in its half of
                                                         `table`; needs AVX2
+    byte_table(values)                                  makes, outside kernels, `looked_up(words)`: the same in eight vectors
     look_up(table)                                      makes, outside kernels, `entry(words)`: table[index] in each lane,
                                                         for a constant one-dimensional table of 32-bit words
 
@@ -34,7 +35,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from strata.cpu_pool.lanes import (
-    BYTE, FLOAT, FLOAT_LANES, FLOATS, N_LANES, WORD, WORD_LANES, WORDS, all_alike, lane_operation, vector_intrinsic,
+    BYTE, FLOAT, FLOAT_LANES, FLOATS, N_LANES, WORD, WORD_LANES, WORDS, all_alike, constant_words, lane_operation, vector_intrinsic,
 )
 from strata.numerics.cpu import jit
 
@@ -198,6 +199,21 @@ collect_halves, collect_halves_twice = (_collector(FLOATS, SHORT_LANES, _from_ha
 def look_up_bytes(builder, table, words):
     operands = [builder.bitcast(value, BYTES) for value in (table, words)]
     return builder.bitcast(vector_intrinsic(builder, "llvm.x86.avx2.pshuf.b", BYTES, operands), WORD_LANES)
+
+
+def byte_table(values):
+    """Return a helper for kernels, `looked_up(words)`: in eight vectors, each byte n (0..15) becomes values[n] mod 256."""
+    sixteen = (np.asarray(values) & 0xFF).astype(np.uint8).view("<u4")
+    table = constant_words([*sixteen, *sixteen])
+
+    @jit
+    def looked_up(words):
+        w0, w1, w2, w3, w4, w5, w6, w7 = words
+        t = table()
+        low = look_up_bytes(t, w0), look_up_bytes(t, w1), look_up_bytes(t, w2), look_up_bytes(t, w3)
+        return low + (look_up_bytes(t, w4), look_up_bytes(t, w5), look_up_bytes(t, w6), look_up_bytes(t, w7))
+
+    return looked_up
 
 
 @intrinsic

@@ -10,8 +10,9 @@ Does not know: which CPUs have it.
 
 from llvmlite import ir
 
-from strata.cpu_pool.lane_memory import load, store
+from strata.cpu_pool.lane_memory import byte_table, load
 from strata.cpu_pool.lanes import BYTE, WORD_LANES, WORDS, lane_operation, vector_intrinsic
+from strata.cpu_pool.tiles import keep_words
 from strata.numerics.cpu import inlined, jit
 
 SIGNED_BIAS, PLANE = 0, 384
@@ -189,18 +190,23 @@ def signed():
 @jit
 def keep_signed(words, at):
     """Store eight vectors of int8, 128 added, as two planes of four bits: the low ones at an address, the high ones `PLANE` bytes on."""
-    w0, w1, w2, w3, w4, w5, w6, w7 = words
-    keep_vector(w0, at)
-    keep_vector(w1, at + 32)
-    keep_vector(w2, at + 64)
-    keep_vector(w3, at + 96)
-    keep_vector(w4, at + 128)
-    keep_vector(w5, at + 160)
-    keep_vector(w6, at + 192)
-    keep_vector(w7, at + 224)
+    a, b, c, d, e, f, g, h = words
+    keep_words((a & NIBBLES, b & NIBBLES, c & NIBBLES, d & NIBBLES, e & NIBBLES, f & NIBBLES, g & NIBBLES, h & NIBBLES), at)
+    keep_words((_high(a), _high(b), _high(c), _high(d), _high(e), _high(f), _high(g), _high(h)), at + PLANE)
 
 
 @jit
-def keep_vector(w, at):
-    store(at, w & NIBBLES)
-    store(at + PLANE, ((w >> 4) & NIBBLES) ^ EIGHTS)
+def _high(w):
+    return ((w >> 4) & NIBBLES) ^ EIGHTS
+
+
+def build_keep_levels(levels):
+    """Compile what `keep_signed` does, for vectors of codes 0..15 that stand for these int8 levels."""
+    low, high = byte_table([(level + 128) % 16 for level in levels]), byte_table([(level + 128) // 16 for level in levels])
+
+    @jit
+    def keep(codes, at):
+        keep_words(low(codes), at)
+        keep_words(high(codes), at + PLANE)
+
+    return keep

@@ -12,7 +12,7 @@ from strata.cpu_pool import products_vnni
 from strata.cpu_pool.lanes import WORD, WORDS, LaneType, lane_operation, vector_intrinsic
 from strata.numerics.cpu import jit
 
-SIGNED_BIAS, keep_signed = products_vnni.SIGNED_BIAS, products_vnni.keep_signed
+SIGNED_BIAS, keep_signed, build_keep_levels = products_vnni.SIGNED_BIAS, products_vnni.keep_signed, products_vnni.build_keep_levels
 SIXTEEN = ir.VectorType(WORD, 16)
 DOUBLE_WORDS = LaneType("double words", SIXTEEN)
 

@@ -4,7 +4,7 @@ The contract of the helpers is in `instruction_sets.ByteProducts`.  LLVM emits t
 Does not know: which CPUs have it.
 """
 
-from strata.cpu_pool.lane_memory import load
+from strata.cpu_pool.lane_memory import byte_table, load
 from strata.cpu_pool.lanes import WORD_LANES, WORDS, lane_operation, vector_intrinsic
 from strata.cpu_pool.tiles import keep_words
 from strata.numerics.cpu import jit
@@ -62,3 +62,14 @@ def keep_signed(words, at):
     w0, w1, w2, w3, w4, w5, w6, w7 = words
     low, high = (w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS), (w4 ^ TOP_BITS, w5 ^ TOP_BITS, w6 ^ TOP_BITS, w7 ^ TOP_BITS)
     keep_words(low + high, at)
+
+
+def build_keep_levels(levels):
+    """Compile what `keep_signed` does, for vectors of codes 0..15 that stand for these int8 levels."""
+    unsigned = byte_table([level + 128 for level in levels])
+
+    @jit
+    def keep(codes, at):
+        keep_words(unsigned(codes), at)
+
+    return keep

@@ -15,6 +15,7 @@ import numpy as np
 
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.instruction_sets import byte_products
+from strata.cpu_pool.kept_octets import build_keep, kept_reader
 from strata.cpu_pool.lane_memory import address_of, load_floats, load_word, on_stack, prefetch, store_float, store_floats
 from strata.cpu_pool.lane_moves import sum_lanes
 from strata.cpu_pool.lanes import splat_float
@@ -23,7 +24,7 @@ from strata.cpu_pool.octets.contract import OCTET_WEIGHTS, octet_bytes
 from strata.cpu_pool.octets.endings import build_unpack_end
 from strata.cpu_pool.octets.table import octet_reader
 from strata.cpu_pool.pages import LINE_BYTES, PAGE_BYTES, VECTOR_BYTES, first_line, row_bytes_of
-from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, TILE_ROWS, UNPACKED_BYTES, keep_scales, keep_words
+from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, TILE_ROWS, UNPACKED_BYTES
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 from strata.numerics.cpu import jit, kernel
@@ -36,13 +37,14 @@ GRAIN_PRODUCTS = 131072
 """Products of a weight and a code per piece of work: a few microseconds."""
 
 
-def _build_row_readers(form, reader, meet, keep):
+def _build_row_readers(form, reader, kept, meet, keep):
     """Compile the ways through a weight row: `one_product(at, row, page)`, `two_products(at, row, p0, p1)`, `unpack_row(at, row, to)`.
 
     row: (whole octets, bytes behind them, address behind the tensor, address of a spare octet); at, page, to: addresses.
     """
     unpack, step, can_end_inside = reader.unpack, octet_bytes(form), form.block_weights < OCTET_WEIGHTS
     unpack_end = build_unpack_end(form, reader)
+    unpack_kept, unpack_kept_end = kept.unpack, build_unpack_end(form, kept)
 
     @jit
     def unpack_soon(at):
@@ -81,17 +83,12 @@ def _build_row_readers(form, reader, meet, keep):
     def unpack_column(at, column, row, row_bytes, n_rows, tile):
         """Unpack octet `column` of n_rows rows; at: where the first row's octet lies."""
         n_octets, n_rest_bytes, end, spare = row
-        ahead = AHEAD_OCTETS * step + ((n_rows - 1) * row_bytes if column + AHEAD_OCTETS >= n_octets else 0)
         for t in range(n_rows):
+            here = tile + t * UNPACKED_BYTES
             if not can_end_inside or column < n_octets:
-                for line in range(0, step, LINE_BYTES):
-                    prefetch(at + ahead + line)
-                octet = unpack(at)
+                keep(unpack_kept(at), here)
             else:
-                octet = unpack_end(at, n_rest_bytes, end, spare)
-            words, d, s0, s1, offset = octet
-            keep(words, tile + t * UNPACKED_BYTES)
-            keep_scales(d, s0, s1, offset, tile + t * UNPACKED_BYTES)
+                keep(unpack_kept_end(at, n_rest_bytes, end, spare), here)
             at += row_bytes
 
     return one_product, two_products, unpack_column
@@ -129,17 +126,22 @@ def expert_rows(type_id: int, instructions: str):
     reader, step = octet_reader(form.name), octet_bytes(form)
     products = byte_products(instructions)
     meet, meet_block = build_meet(form, reader, products)
-    keep = products.keep_signed if reader.is_signed else keep_words
-    one_product, two_products, unpack_column = _build_row_readers(form, reader, meet, keep)
+    kept = kept_reader(reader)
+    keep = build_keep(form, reader, products)
+    one_product, two_products, unpack_column = _build_row_readers(form, reader, kept, meet, keep)
     block_groups, block_bytes = form.block_weights // GROUP, form.block_bytes
 
     @jit
-    def meet_column(tile, n_rows, first, last, entry_rows, page_0, pages_bytes, lanes):
-        """One octet of each row of a tile meets the pages of entries first .. last - 1."""
+    def meet_column(tile, n_rows, first, last, entry_rows, page_0, pages_bytes, lanes, soon, row_bytes):
+        """One octet of each row of a tile meets the pages of entries first .. last - 1; soon: the octet of the first row to ask for."""
         for entry in range(first, last, 4):
             pages = _four_pages(entry, last - 1, entry_rows, page_0, pages_bytes)
             here = lanes + (entry - first) * ENTRY_LANES_BYTES
             for t in range(0, n_rows, 2):
+                if entry == first:
+                    for line in range(0, step, LINE_BYTES):
+                        prefetch(soon + t * row_bytes + line)
+                        prefetch(soon + (t + 1) * row_bytes + line)
                 u = tile + t * UNPACKED_BYTES
                 meet_block(u, u + UNPACKED_BYTES if t + 1 < n_rows else u, pages, here + t * VECTOR_BYTES)
 
@@ -147,16 +149,18 @@ def expert_rows(type_id: int, instructions: str):
     def with_several(begin, end, at, row, row_bytes, entries, page_0, pages_bytes, to, n_out, tile):
         """The rows at `at`, tile by tile."""
         start, stop, entry_rows = entries
-        lanes = tile + TILE_ROWS * UNPACKED_BYTES
+        lanes, n_columns = tile + TILE_ROWS * UNPACKED_BYTES, pages_bytes // PAGE_BYTES
         for first in range(start, stop, BLOCK_ENTRIES):
             last = first + BLOCK_ENTRIES if first + BLOCK_ENTRIES < stop else stop
             for n in range(begin, end, TILE_ROWS):
                 n_rows = TILE_ROWS if n + TILE_ROWS < end else end - n
                 for place in range(0, (last - first + 3) // 4 * 4 * ENTRY_LANES_BYTES, VECTOR_BYTES):
                     store_floats(lanes + place, splat_float(ZERO))
-                for column in range(pages_bytes // PAGE_BYTES):
-                    unpack_column(at + (n - begin) * row_bytes + column * step, column, row, row_bytes, n_rows, tile)
-                    meet_column(tile, n_rows, first, last, entry_rows, page_0 + column * PAGE_BYTES, pages_bytes, lanes)
+                for column in range(n_columns):
+                    here = at + (n - begin) * row_bytes + column * step
+                    soon = here + AHEAD_OCTETS * step + ((TILE_ROWS - 1) * row_bytes if column + AHEAD_OCTETS >= n_columns else 0)
+                    unpack_column(here, column, row, row_bytes, n_rows, tile)
+                    meet_column(tile, n_rows, first, last, entry_rows, page_0 + column * PAGE_BYTES, pages_bytes, lanes, soon, row_bytes)
                 for entry in range(first, last):
                     for t in range(n_rows):
                         total = sum_lanes(load_floats(lanes + (entry - first) * ENTRY_LANES_BYTES + t * VECTOR_BYTES))

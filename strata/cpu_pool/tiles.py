@@ -27,15 +27,6 @@ def keep_words(words, at):
 
 
 @jit
-def keep_scales(d, s0, s1, offset, at):
-    """Store what belongs to the words of an unpacked octet at an address."""
-    store_floats(at + 256, d)
-    store(at + 288, s0)
-    store(at + 320, s1)
-    store_floats(at + 352, offset)
-
-
-@jit
 def kept_scales(at):
     """Return d, s0, s1, offset of the unpacked octet at an address."""
     return load_floats(at + 256), load(at + 288), load(at + 320), load_floats(at + 352)

@@ -41,3 +41,5 @@ class OctetReader:
     largest: int = 127
     is_signed: bool = False
     has_scales: bool = True
+    levels: tuple[int, ...] | None = None
+    unpack_codes: Callable | None = None

@@ -17,7 +17,7 @@ from strata.cpu_pool.lane_memory import load, load_floats, store_floats
 from strata.cpu_pool.lanes import fma, splat, to_floats
 from strata.cpu_pool.octets.contract import OctetReader
 from strata.cpu_pool.pages import FIRST_SUMS, SCALES, SECOND_HALF, SECOND_SUMS, SUMS, VECTOR_BYTES
-from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, KEPT_BIAS, kept_scales
+from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, FIRST_SCALES, KEPT_BIAS, OFFSETS, SECOND_SCALES
 from strata.formats.contract import WeightFormat
 from strata.numerics.cpu import inlined, jit
 
@@ -39,6 +39,18 @@ def _build_starts(bias, split_scales):
     return first, second
 
 
+@inlined
+def _scaled(scale, totals):
+    a, b, c, d = totals
+    return scale * a, scale * b, scale * c, scale * d
+
+
+@inlined
+def _plus(totals, others):
+    (a, b, c, d), (e, f, g, h) = totals, others
+    return a + e, b + f, c + g, d + h
+
+
 def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     """Compile `meet(octet, page, lanes)`, the lanes with one octet's products added, and `meet_four`, from a tile.
 
@@ -48,8 +60,8 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     one, both = products.signed() if reader.is_signed else products.small(reader.largest)
     split_scales, has_offset, has_scales = form.split_scales, form.has_offset, reader.has_scales
     first, second = _build_starts(products.signed_bias if reader.is_signed else reader.bias, split_scales)
-    first_kept, second_kept = _build_starts(KEPT_BIAS if reader.is_signed else reader.bias, split_scales)
-    first_bytes = SECOND_HALF if split_scales else 2 * SECOND_HALF
+    minus_kept_bias = np.int32(-(KEPT_BIAS if reader.is_signed else reader.bias))
+    first_bytes, first_sums = (SECOND_HALF, FIRST_SUMS) if split_scales else (2 * SECOND_HALF, SUMS)
 
     @jit
     def finish(exact, d, offset, page, lanes):
@@ -70,42 +82,35 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
         return finish(exact, d, offset, page, lanes)
 
     @inlined
-    def times_scale(scale, sums):
-        a, b, c, d = sums
-        return scale * a, scale * b, scale * c, scale * d
+    def without_bias(totals, pages, sums):
+        a, b, c, d = totals
+        if minus_kept_bias:
+            p, q, r, s = pages
+            a, b = a + load(p + sums) * minus_kept_bias, b + load(q + sums) * minus_kept_bias
+            c, d = c + load(r + sums) * minus_kept_bias, d + load(s + sums) * minus_kept_bias
+        return a, b, c, d
 
     @inlined
-    def plus(sums, others):
-        (a, b, c, d), (e, f, g, h) = sums, others
-        return a + e, b + f, c + g, d + h
-
-    @inlined
-    def exact_both(u, v, pages, s0, s1, t0, t1):
-        p, q, r, s = pages
-        ours, others = both(u, v, (first_kept(p), first_kept(q), first_kept(r), first_kept(s)), pages, first_bytes)
-        if has_scales:
-            ours, others = times_scale(s0, ours), times_scale(t0, others)
-        if split_scales:
-            halves = p + SECOND_HALF, q + SECOND_HALF, r + SECOND_HALF, s + SECOND_HALF
-            more, too = both(u + SECOND_HALF, v + SECOND_HALF, (second_kept(p), second_kept(q), second_kept(r), second_kept(s)), halves, SECOND_HALF)
-            ours, others = plus(ours, times_scale(s1, more)), plus(others, times_scale(t1, too))
-        return ours, others
-
-    @inlined
-    def finish_four(exact, d, offset, pages, lanes):
-        a, b, c, e = exact
-        p, q, r, s = pages
-        store_floats(lanes, finish(a, d, offset, p, load_floats(lanes)))
-        store_floats(lanes + ENTRY_LANES_BYTES, finish(b, d, offset, q, load_floats(lanes + ENTRY_LANES_BYTES)))
-        store_floats(lanes + 2 * ENTRY_LANES_BYTES, finish(c, d, offset, r, load_floats(lanes + 2 * ENTRY_LANES_BYTES)))
-        store_floats(lanes + 3 * ENTRY_LANES_BYTES, finish(e, d, offset, s, load_floats(lanes + 3 * ENTRY_LANES_BYTES)))
+    def finish_four(exact, unpacked, pages, lanes):
+        (a, b, c, d), (p, q, r, s) = exact, pages
+        scale, offset = load_floats(unpacked + SCALES), load_floats(unpacked + OFFSETS)
+        store_floats(lanes, finish(a, scale, offset, p, load_floats(lanes)))
+        store_floats(lanes + ENTRY_LANES_BYTES, finish(b, scale, offset, q, load_floats(lanes + ENTRY_LANES_BYTES)))
+        store_floats(lanes + 2 * ENTRY_LANES_BYTES, finish(c, scale, offset, r, load_floats(lanes + 2 * ENTRY_LANES_BYTES)))
+        store_floats(lanes + 3 * ENTRY_LANES_BYTES, finish(d, scale, offset, s, load_floats(lanes + 3 * ENTRY_LANES_BYTES)))
 
     @inlined
     def meet_block(u, v, pages, lanes):
-        d, s0, s1, offset = kept_scales(u)
-        e, t0, t1, shift = kept_scales(v)
-        ours, others = exact_both(u, v, pages, s0, s1, t0, t1)
-        finish_four(ours, d, offset, pages, lanes)
-        finish_four(others, e, shift, pages, lanes + VECTOR_BYTES)
+        ours, others = both(u, v, pages, first_bytes)
+        ours, others = without_bias(ours, pages, first_sums), without_bias(others, pages, first_sums)
+        if has_scales:
+            ours, others = _scaled(load(u + FIRST_SCALES), ours), _scaled(load(v + FIRST_SCALES), others)
+        if split_scales:
+            p, q, r, s = pages
+            more, too = both(u + SECOND_HALF, v + SECOND_HALF, (p + SECOND_HALF, q + SECOND_HALF, r + SECOND_HALF, s + SECOND_HALF), SECOND_HALF)
+            more, too = without_bias(more, pages, SECOND_SUMS), without_bias(too, pages, SECOND_SUMS)
+            ours, others = _plus(ours, _scaled(load(u + SECOND_SCALES), more)), _plus(others, _scaled(load(v + SECOND_SCALES), too))
+        finish_four(ours, u, pages, lanes)
+        finish_four(others, v, pages, lanes + VECTOR_BYTES)
 
     return meet, meet_block

@@ -8,14 +8,16 @@ unrolled, the loops were ordered row by row, and the weights did not fit the reg
 Does not know: which CPUs have it.
 """
 
+import numpy as np
 from llvmlite import ir
 
 from strata.cpu_pool.lane_memory import byte_table, load
-from strata.cpu_pool.lanes import BYTE, WORD_LANES, WORDS, lane_operation, vector_intrinsic
+from strata.cpu_pool.lanes import BYTE, WORD_LANES, WORDS, lane_operation, splat, vector_intrinsic
 from strata.cpu_pool.tiles import keep_words
 from strata.numerics.cpu import inlined, jit
 
 SIGNED_BIAS, PLANE = 0, 384
+NOTHING = np.int32(0)
 NIBBLES, EIGHTS = 0x0F0F0F0F, 0x08080808
 LARGEST_SHORT, LARGEST_ACTIVATION = 32767, 127
 BYTES, SHORTS = ir.VectorType(BYTE, 32), ir.VectorType(ir.IntType(16), 16)
@@ -136,8 +138,9 @@ def _build_small(n_shared):
     half, whole = _build_shared(min(n_shared, 4), _pairs), _build_shared(n_shared, _pairs)
 
     @inlined
-    def both(u, v, starts, pages, n_bytes):
-        ours = others = starts
+    def both(u, v, pages, n_bytes):
+        zero = splat(NOTHING)
+        ours = others = zero, zero, zero, zero
         if n_bytes == 256:
             for at in range(0, n_bytes, 32 * n_shared):
                 more, too = whole(u, v, pages, at)
@@ -172,16 +175,17 @@ def signed():
     shared = _build_shared(8, _turned_pairs)
 
     @inlined
-    def two_pages(p, q, u, v, start, second):
+    def two_pages(p, q, u, v):
+        zero = splat(NOTHING)
         (a, b, c, d), (e, f, g, h) = shared(p, q, (u, u + PLANE, v, v + PLANE), 0)
-        w, x = _add_sixteenfold(_add_widened(start, a), b), _add_sixteenfold(_add_widened(start, c), d)
-        return w, x, _add_sixteenfold(_add_widened(second, e), f), _add_sixteenfold(_add_widened(second, g), h)
+        w, x = _add_sixteenfold(_add_widened(zero, a), b), _add_sixteenfold(_add_widened(zero, c), d)
+        return w, x, _add_sixteenfold(_add_widened(zero, e), f), _add_sixteenfold(_add_widened(zero, g), h)
 
     @inlined
-    def both(u, v, starts, pages, n_bytes):
-        (a, b, c, d), (p, q, r, s) = starts, pages
-        a, e, b, f = two_pages(p, q, u, v, a, b)
-        c, g, d, h = two_pages(r, s, u, v, c, d)
+    def both(u, v, pages, n_bytes):
+        p, q, r, s = pages
+        a, e, b, f = two_pages(p, q, u, v)
+        c, g, d, h = two_pages(r, s, u, v)
         return (a, b, c, d), (e, f, g, h)
 
     return one, both

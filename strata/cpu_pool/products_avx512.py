@@ -7,6 +7,7 @@ in registers takes the 256-bit helpers of `products_vnni`.  The contract of the 
 
 from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 
 from strata.cpu_pool import products_vnni
 from strata.cpu_pool.lanes import WORD, WORDS, LaneType, lane_operation, vector_intrinsic
@@ -27,10 +28,12 @@ def _add_products(builder, total, w, x):
     return vector_intrinsic(builder, "llvm.x86.avx512.vpdpbusd.512", SIXTEEN, (total, w, x))
 
 
-@lane_operation(DOUBLE_WORDS, WORDS)
-def _with_nothing(builder, words):
-    """The words in the lower half, zeros in the upper one."""
-    return builder.shuffle_vector(words, ir.Constant(words.type, [0] * 8), ir.Constant(SIXTEEN, list(range(16))))
+@intrinsic
+def _nothing(typing_context):
+    def emit(context, builder, signature, values):
+        return ir.Constant(SIXTEEN, [0] * 16)
+
+    return DOUBLE_WORDS(), emit
 
 
 @lane_operation(WORDS, DOUBLE_WORDS)
@@ -40,10 +43,9 @@ def _halves_added(builder, total):
 
 
 @jit
-def _add_both(u, v, starts, pages, n_bytes):
-    (a, b, c, d), (p, q, r, s) = starts, pages
-    a, b, c, d = _with_nothing(a), _with_nothing(b), _with_nothing(c), _with_nothing(d)
-    e, f, g, h = a, b, c, d
+def _add_both(u, v, pages, n_bytes):
+    p, q, r, s = pages
+    a = b = c = d = e = f = g = h = _nothing()
     for at in range(0, n_bytes, 64):
         w, x = _load(u + at), _load(v + at)
         y = _load(p + at)

@@ -4,13 +4,15 @@ The contract of the helpers is in `instruction_sets.ByteProducts`.  LLVM emits t
 Does not know: which CPUs have it.
 """
 
+import numpy as np
+
 from strata.cpu_pool.lane_memory import byte_table, load
-from strata.cpu_pool.lanes import WORD_LANES, WORDS, lane_operation, vector_intrinsic
+from strata.cpu_pool.lanes import WORD_LANES, WORDS, lane_operation, splat, vector_intrinsic
 from strata.cpu_pool.tiles import keep_words
 from strata.numerics.cpu import jit
 
 SIGNED_BIAS = 128
-TOP_BITS = 0x80808080
+TOP_BITS, NOTHING = 0x80808080, np.int32(0)
 
 
 @lane_operation(WORDS, WORDS, WORDS, WORDS)
@@ -25,9 +27,9 @@ def _add_one(total, w0, w1, w2, w3, at):
 
 
 @jit
-def add_both(u, v, starts, pages, n_bytes):
-    (a, b, c, d), (p, q, r, s) = starts, pages
-    e, f, g, h = a, b, c, d
+def add_both(u, v, pages, n_bytes):
+    p, q, r, s = pages
+    a = b = c = d = e = f = g = h = splat(NOTHING)
     for at in range(0, n_bytes, 32):
         w, x = load(u + at), load(v + at)
         y = load(p + at)

@@ -10,6 +10,7 @@ UNPACKED_BYTES = 640
 TILE_ROWS = 8
 ENTRY_LANES_BYTES = 32 * TILE_ROWS
 KEPT_BIAS = 128
+FIRST_SCALES, SECOND_SCALES, OFFSETS = 288, 320, 352
 
 
 @jit
@@ -24,9 +25,3 @@ def keep_words(words, at):
     store(at + 160, w5)
     store(at + 192, w6)
     store(at + 224, w7)
-
-
-@jit
-def kept_scales(at):
-    """Return d, s0, s1, offset of the unpacked octet at an address."""
-    return load_floats(at + 256), load(at + 288), load(at + 320), load_floats(at + 352)

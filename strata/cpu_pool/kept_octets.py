@@ -8,7 +8,7 @@ from dataclasses import replace
 from strata.cpu_pool.instruction_sets import ByteProducts
 from strata.cpu_pool.lane_memory import store, store_floats
 from strata.cpu_pool.octets.contract import OctetReader
-from strata.cpu_pool.tiles import keep_words
+from strata.cpu_pool.tiles import FIRST_SCALES, OFFSETS, SCALES, SECOND_SCALES, keep_words
 from strata.formats.contract import WeightFormat
 from strata.numerics.cpu import jit
 
@@ -24,13 +24,13 @@ def build_keep(form: WeightFormat, reader: OctetReader, products: ByteProducts):
     def keep(octet, at):
         words, d, s0, s1, offset = octet
         keep_these(words, at)
-        store_floats(at + 256, d)
+        store_floats(at + SCALES, d)
         if has_scales:
-            store(at + 288, s0)
+            store(at + FIRST_SCALES, s0)
         if split_scales:
-            store(at + 320, s1)
+            store(at + SECOND_SCALES, s1)
         if has_offset:
-            store_floats(at + 352, offset)
+            store_floats(at + OFFSETS, offset)
 
     return keep
 

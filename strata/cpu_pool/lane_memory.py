@@ -3,7 +3,6 @@
     address_of(array)                                   int64: where a contiguous array's data begins
     keep_alive(array)                                   does nothing, but the array lives until here
     on_stack(n_bytes)                                   address of bytes that last until the calling function returns
-    hidden(number)                                      the number, unknown to LLVM: a loop up to it stays a loop
     load(at) load_floats(at)                            32 bytes, no alignment asked for
     store(at, words) store_floats(at, floats)           eight lanes;  store_float, store_word, store_byte: scalars
     prefetch(at)                                        bring a cache line nearer; any address will do
@@ -31,7 +30,6 @@ array passed costs two atomic counts).  No bound is checked.  Does not know: blo
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from strata.cpu_pool.lanes import (
@@ -40,7 +38,6 @@ from strata.cpu_pool.lanes import (
 from strata.numerics.cpu import jit
 
 ADDRESS = types.int64
-HIDDEN_ZERO = "strata_hidden_zero"
 SHORT = ir.IntType(16)
 BYTE_OCTET, HALF_LANES, SHORT_LANES = (ir.VectorType(element, N_LANES) for element in (BYTE, ir.HalfType(), SHORT))
 QUARTET, BYTES = ir.VectorType(WORD, 4), ir.VectorType(BYTE, 32)
@@ -53,19 +50,6 @@ def address_of(typing_context, array):
         return builder.ptrtoint(data, ir.IntType(64))
 
     return ADDRESS(array), emit
-
-
-@intrinsic
-def hidden(typing_context, number):
-    """The sum of a number and a zero in memory that another module could change: LLVM can not count with it."""
-
-    def emit(context, builder, signature, values):
-        module = builder.module
-        zero = module.globals.get(HIDDEN_ZERO) or cgutils.add_global_variable(module, values[0].type, HIDDEN_ZERO)
-        zero.linkage, zero.initializer = "weak", ir.Constant(values[0].type, 0)
-        return builder.add(values[0], builder.load(zero))
-
-    return ADDRESS(ADDRESS), emit
 
 
 @intrinsic

@@ -6,8 +6,8 @@ For the group of each lane, in the contract's order (`strata.host.products` says
     lane  = fma(d * dx, float(exact), lane)
     lane  = fma(offset * dx, float(sum of codes), lane)                         formats with an offset
 
-A dot product of biased weights is too large by bias * (sum of codes): sums start at minus that.  Does not know: memory
-layouts of weights, rows.
+A dot product of biased weights is too large by bias * (sum of codes): sums start at minus that, or it is added.
+Does not know: memory layouts of weights, rows.
 """
 
 import numpy as np
@@ -52,10 +52,11 @@ def _plus(totals, others):
 
 
 def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
-    """Compile `meet(octet, page, lanes)`, the lanes with one octet's products added, and `meet_four`, from a tile.
+    """Compile `meet(octet, page, lanes)`, the lanes with one octet's products added, and `meet_block`, from a tile.
 
-    meet_four(unpacked, p, q, r, s, a, b, c, d): the octet that `tiles.keep_octet` stored at `unpacked` with the pages at
-    p, q, r, s: the lanes a, b, c, d with its products added.  All places are addresses.
+    meet_block(u, v, pages, lanes): the octets that `kept_octets` stored at u and v with four entries' pages; adds the products to
+    the lanes of u's row with the first entry, at `lanes`, and to those of v's, the vector behind; the next entry's are
+    `ENTRY_LANES_BYTES` on.  All places are addresses.
     """
     one, both = products.signed() if reader.is_signed else products.small(reader.largest)
     split_scales, has_offset, has_scales = form.split_scales, form.has_offset, reader.has_scales
@@ -83,6 +84,7 @@ def build_meet(form: WeightFormat, reader: OctetReader, products: ByteProducts):
 
     @inlined
     def without_bias(totals, pages, sums):
+        """Four totals, less what their weights' bias added; sums: which sums of codes of a page."""
         a, b, c, d = totals
         if minus_kept_bias:
             p, q, r, s = pages

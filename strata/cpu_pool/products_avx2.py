@@ -1,10 +1,21 @@
 """Byte products with VPMADDUBSW: unsigned times signed bytes, two products in a saturating 16-bit sum.
 
-Two products of magnitudes up to 128 and 127 fit (32512).  Where weights are smaller, sums of several vectors still fit
-16 bits and are widened together.  A signed weight is split into its magnitude, the unsigned operand (so that -128 is one),
-and its sign, which turns the activation.  With four rows, vectors are taken one by one in loops whose ends are `hidden`:
-unrolled, the loops were ordered row by row, and the weights did not fit the registers.  The contract of the helpers is in
-`instruction_sets.ByteProducts`.
+Nothing saturates or wraps: activations are at most 127 in magnitude, so a pair of products with weights up to L is at most
+2 * 127 * L, and n vectors' pairs fit 16 bits together where n * 254 * L <= 32767.
+
+    largest weight      vectors a 16-bit sum        its largest magnitude
+    15                  8                           30480
+    31 (L <= 32)        4                           31496
+    64                  2                           32512
+    128                 1                           32512
+
+A signed weight that meets one row is split into its magnitude, the unsigned operand (so that -128 is one), and its sign,
+which turns the activation.  A kept one lies in its tile as 128 more than itself, 0 .. 255, in two planes of four bits, so
+that each plane's eight vectors share a sum: twice the VPMADDUBSW, but no sign to turn and an eighth of the VPMADDWD.  The
+high plane counts sixteenfold when it is widened.
+
+With two rows of weights against four of activations every partial sum is `_held`: otherwise LLVM adds in trees, whose
+branches do not fit sixteen registers.  The contract of the helpers is in `instruction_sets.ByteProducts`.
 Does not know: which CPUs have it.
 """
 
@@ -13,11 +24,10 @@ from llvmlite import ir
 
 from strata.cpu_pool.lane_memory import byte_table, load
 from strata.cpu_pool.lanes import BYTE, WORD_LANES, WORDS, lane_operation, splat, vector_intrinsic
-from strata.cpu_pool.tiles import keep_words
+from strata.cpu_pool.tiles import HIGH_PLANE, keep_words
 from strata.numerics.cpu import inlined, jit
 
-SIGNED_BIAS, PLANE = 0, 384
-NOTHING = np.int32(0)
+SIGNED_BIAS, NOTHING = 0, np.int32(0)
 NIBBLES, EIGHTS = 0x0F0F0F0F, 0x08080808
 LARGEST_SHORT, LARGEST_ACTIVATION = 32767, 127
 BYTES, SHORTS = ir.VectorType(BYTE, 32), ir.VectorType(ir.IntType(16), 16)
@@ -37,6 +47,7 @@ def _add_shorts(builder, a, b):
 
 @lane_operation(WORDS, WORDS)
 def _held(builder, a):
+    """The same words, which LLVM can not look into: no instruction."""
     return builder.asm(ir.FunctionType(WORD_LANES, [WORD_LANES]), "", "=x,0", [a], True)
 
 
@@ -74,7 +85,10 @@ def _turned_pairs(x, w):
 
 
 def _build_shared(n, pairs):
-    """Compile `shared(u, v, others, at)`: for two places against four, pairs(here, there) of n vectors from `at` on, in 16-bit sums."""
+    """Compile `shared(u, v, others, at)`: 16-bit sums of n vectors' pairs, of those at u + at and v + at with those at four others + at.
+
+    pairs(x, y): x from u or v, y from the others.  Returns the four sums of u, then those of v.
+    """
 
     @jit
     def added(shorts, w, y):
@@ -114,6 +128,7 @@ def _build_shared(n, pairs):
 
 @inlined
 def _four_widened(totals, shorts):
+    """Four totals, each with 16-bit sums of its own added."""
     (a, b, c, d), (e, f, g, h) = totals, shorts
     return _add_widened(a, e), _add_widened(b, f), _add_widened(c, g), _add_widened(d, h)
 
@@ -161,7 +176,7 @@ def small(largest: int):
 
 
 def signed():
-    """Return the helpers for int8 weights."""
+    """Return the helpers for int8 weights; kept ones are in planes, which take the place of four rows."""
 
     @jit
     def pairs(w, x):
@@ -177,7 +192,7 @@ def signed():
     @inlined
     def two_pages(p, q, u, v):
         zero = splat(NOTHING)
-        (a, b, c, d), (e, f, g, h) = shared(p, q, (u, u + PLANE, v, v + PLANE), 0)
+        (a, b, c, d), (e, f, g, h) = shared(p, q, (u, u + HIGH_PLANE, v, v + HIGH_PLANE), 0)
         w, x = _add_sixteenfold(_add_widened(zero, a), b), _add_sixteenfold(_add_widened(zero, c), d)
         return w, x, _add_sixteenfold(_add_widened(zero, e), f), _add_sixteenfold(_add_widened(zero, g), h)
 
@@ -192,16 +207,17 @@ def signed():
 
 
 @jit
-def keep_signed(words, at):
-    """Store eight vectors of int8, 128 added, as two planes of four bits: the low ones at an address, the high ones `PLANE` bytes on."""
-    a, b, c, d, e, f, g, h = words
-    keep_words((a & NIBBLES, b & NIBBLES, c & NIBBLES, d & NIBBLES, e & NIBBLES, f & NIBBLES, g & NIBBLES, h & NIBBLES), at)
-    keep_words((_high(a), _high(b), _high(c), _high(d), _high(e), _high(f), _high(g), _high(h)), at + PLANE)
+def _high(w):
+    """The four high bits of int8 with 128 added."""
+    return ((w >> 4) & NIBBLES) ^ EIGHTS
 
 
 @jit
-def _high(w):
-    return ((w >> 4) & NIBBLES) ^ EIGHTS
+def keep_signed(words, at):
+    """Store eight vectors of int8, 128 added, as two planes of four bits: the low ones at an address, the high ones `HIGH_PLANE` bytes on."""
+    a, b, c, d, e, f, g, h = words
+    keep_words((a & NIBBLES, b & NIBBLES, c & NIBBLES, d & NIBBLES, e & NIBBLES, f & NIBBLES, g & NIBBLES, h & NIBBLES), at)
+    keep_words((_high(a), _high(b), _high(c), _high(d), _high(e), _high(f), _high(g), _high(h)), at + HIGH_PLANE)
 
 
 def build_keep_levels(levels):
@@ -211,6 +227,6 @@ def build_keep_levels(levels):
     @jit
     def keep(codes, at):
         keep_words(low(codes), at)
-        keep_words(high(codes), at + PLANE)
+        keep_words(high(codes), at + HIGH_PLANE)
 
     return keep

@@ -1,4 +1,4 @@
-"""Byte products with VPDPBUSD on 512 bits, for weights that lie in memory: two vectors of words and of codes at a time.
+"""Byte products with VPDPBUSD on 512 bits, for weights kept in memory: two vectors of words and of codes at a time.
 
 Both halves of a sum of sixteen 32-bit lanes belong to the same eight groups; they are added in the end.  One row of weights
 in registers takes the 256-bit helpers of `products_vnni`.  The contract of the helpers is in
@@ -13,7 +13,8 @@ from strata.cpu_pool import products_vnni
 from strata.cpu_pool.lanes import WORD, WORDS, LaneType, lane_operation, vector_intrinsic
 from strata.numerics.cpu import jit
 
-SIGNED_BIAS, keep_signed, build_keep_levels = products_vnni.SIGNED_BIAS, products_vnni.keep_signed, products_vnni.build_keep_levels
+SIGNED_BIAS = products_vnni.SIGNED_BIAS
+keep_signed, build_keep_levels = products_vnni.keep_signed, products_vnni.build_keep_levels
 SIXTEEN = ir.VectorType(WORD, 16)
 DOUBLE_WORDS = LaneType("double words", SIXTEEN)
 

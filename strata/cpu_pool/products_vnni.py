@@ -49,7 +49,7 @@ def small(largest: int):
 
 
 def signed():
-    """Return the helpers for int8 weights: w + 128 is unsigned."""
+    """Return the helpers for int8 weights: w + 128 is unsigned, as it is kept."""
 
     @jit
     def one(total, w0, w1, w2, w3, at):

@@ -2,11 +2,14 @@
 
 The kernel does what `strata.host.products.coded_product` does, bit by bit, with pages (`pages`) in place of code rows.
 An expert with one entry or two unpacks an octet, meets the pages, and forgets it: all in registers.  An expert with more
-unpacks a tile of its rows once; each octet of the tile then meets the pages of four entries at a time.  The last ones of a count
-that four does not divide are taken twice, which writes the same value twice.  Work is split over (expert, output row).
+unpacks a column of a tile, one octet of each of eight rows; two of the octets then meet the pages of four entries at a time,
+whose lanes wait in memory for the next column.  So each page is fetched once for eight rows, and neither the pages of a
+column (384 bytes an entry) nor the tile need more than a first-level cache.  Where four does not divide a count the last
+page stands in, with lanes that nobody reads.  Work is split over (expert, output row).
 
-Weights are asked for `AHEAD_BYTES` before they are needed; the rows of a tile are few where entries are, so that memory
-is read all the time, and more where a tile is to save reading pages.  Does not know: tiers, threads.
+Weights are asked for before they are needed: `AHEAD_BYTES` for one entry or two; with more, `AHEAD_OCTETS` in each row (in the
+next tile where the row ends), a few lines between two meetings, so that memory is read all the time.
+Does not know: tiers, threads.
 """
 
 from functools import cache
@@ -33,14 +36,18 @@ ZERO = np.float32(0.0)
 LARGEST_OCTET_BYTES = max(octet_bytes(form) for form in FORMATS.values())
 AHEAD_BYTES, AHEAD_OCTETS = 4096, 2
 BLOCK_ENTRIES = 64
+"""Entries whose lanes are kept at a time: 16 KiB."""
+
 GRAIN_PRODUCTS = 131072
 """Products of a weight and a code per piece of work: a few microseconds."""
 
 
 def _build_row_readers(form, reader, kept, meet, keep):
-    """Compile the ways through a weight row: `one_product(at, row, page)`, `two_products(at, row, p0, p1)`, `unpack_row(at, row, to)`.
+    """Compile the ways through a weight row: `one_product(at, row, page)`, `two_products(at, row, p0, p1)`,
+    `unpack_column(at, column, row, row_bytes, n_rows, tile)`.
 
-    row: (whole octets, bytes behind them, address behind the tensor, address of a spare octet); at, page, to: addresses.
+    row: (whole octets, bytes behind them, address behind the tensor, address of a spare octet); at, page, tile: addresses.
+    kept: the reader of what `keep(octet, at)` stores.
     """
     unpack, step, can_end_inside = reader.unpack, octet_bytes(form), form.block_weights < OCTET_WEIGHTS
     unpack_end = build_unpack_end(form, reader)
@@ -83,8 +90,7 @@ def _build_row_readers(form, reader, kept, meet, keep):
     def unpack_column(at, column, row, row_bytes, n_rows, tile):
         """Unpack octet `column` of n_rows rows; at: where the first row's octet lies."""
         n_octets, n_rest_bytes, end, spare = row
-        for t in range(n_rows):
-            here = tile + t * UNPACKED_BYTES
+        for here in range(tile, tile + n_rows * UNPACKED_BYTES, UNPACKED_BYTES):
             if not can_end_inside or column < n_octets:
                 keep(unpack_kept(at), here)
             else:
@@ -126,9 +132,8 @@ def expert_rows(type_id: int, instructions: str):
     reader, step = octet_reader(form.name), octet_bytes(form)
     products = byte_products(instructions)
     meet, meet_block = build_meet(form, reader, products)
-    kept = kept_reader(reader)
     keep = build_keep(form, reader, products)
-    one_product, two_products, unpack_column = _build_row_readers(form, reader, kept, meet, keep)
+    one_product, two_products, unpack_column = _build_row_readers(form, reader, kept_reader(reader), meet, keep)
     block_groups, block_bytes = form.block_weights // GROUP, form.block_bytes
 
     @jit
@@ -151,9 +156,9 @@ def expert_rows(type_id: int, instructions: str):
         start, stop, entry_rows = entries
         lanes, n_columns = tile + TILE_ROWS * UNPACKED_BYTES, pages_bytes // PAGE_BYTES
         for first in range(start, stop, BLOCK_ENTRIES):
-            last = first + BLOCK_ENTRIES if first + BLOCK_ENTRIES < stop else stop
+            last = min(first + BLOCK_ENTRIES, stop)
             for n in range(begin, end, TILE_ROWS):
-                n_rows = TILE_ROWS if n + TILE_ROWS < end else end - n
+                n_rows = min(TILE_ROWS, end - n)
                 for place in range(0, (last - first + 3) // 4 * 4 * ENTRY_LANES_BYTES, VECTOR_BYTES):
                     store_floats(lanes + place, splat_float(ZERO))
                 for column in range(n_columns):
@@ -217,7 +222,7 @@ def build_product(rows, scratch_bytes, grain_of):
 
 @jit
 def row_grain(n_experts, n_groups, n_entries):
-    """Items of a piece of work."""
+    """Items of a piece of work: whole tiles where experts have several entries."""
     grain = 1 + GRAIN_PRODUCTS // (n_groups * GROUP * n_entries // n_experts)
     return grain if n_entries <= 2 * n_experts else (grain + TILE_ROWS - 1) // TILE_ROWS * TILE_ROWS
 

@@ -1,16 +1,18 @@
-"""Unpacked octets in memory: what several activation rows meet, so that weights are unpacked once.
+"""Tiles: one unpacked octet of each of a few weight rows in memory, and the lanes of all entries that meet them.
 
-An unpacked octet takes twelve vectors: eight of words, then d, s0, s1, offset (`octets.contract`).  Does not know: formats.
+An unpacked octet takes `UNPACKED_BYTES`: eight vectors of words, then d, s0, s1, offset (`octets.contract`), then room for
+a second plane of words.  What a format does not have is not stored.  The lanes of an entry are a vector for each row of
+the tile.  Does not know: formats, what the words mean.
 """
 
-from strata.cpu_pool.lane_memory import load, load_floats, store, store_floats
+from strata.cpu_pool.lane_memory import store
 from strata.numerics.cpu import jit
 
-UNPACKED_BYTES = 640
-TILE_ROWS = 8
-ENTRY_LANES_BYTES = 32 * TILE_ROWS
+TILE_ROWS, VECTOR = 8, 32
+SCALES, FIRST_SCALES, SECOND_SCALES, OFFSETS, HIGH_PLANE, UNPACKED_BYTES = (VECTOR * vector for vector in (8, 9, 10, 11, 12, 20))
+ENTRY_LANES_BYTES = VECTOR * TILE_ROWS
 KEPT_BIAS = 128
-FIRST_SCALES, SECOND_SCALES, OFFSETS = 288, 320, 352
+"""What is added to a signed weight that is kept."""
 
 
 @jit

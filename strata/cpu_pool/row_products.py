@@ -109,7 +109,8 @@ def _row_of(entry_rows, entry):
 @jit
 def _four_pages(entry, end, entry_rows, page_0, pages_bytes):
     """The pages of four entries from `entry` on; that of the last one, `end`, stands for those past it."""
-    second, third, fourth = min(entry + 1, end), min(entry + 2, end), min(entry + 3, end)
+    second, third = entry + 1 if entry + 1 < end else end, entry + 2 if entry + 2 < end else end
+    fourth = entry + 3 if entry + 3 < end else end
     p, q = page_0 + _row_of(entry_rows, entry) * pages_bytes, page_0 + _row_of(entry_rows, second) * pages_bytes
     return p, q, page_0 + _row_of(entry_rows, third) * pages_bytes, page_0 + _row_of(entry_rows, fourth) * pages_bytes
 
@@ -156,9 +157,9 @@ def expert_rows(type_id: int, instructions: str):
         start, stop, entry_rows = entries
         lanes, n_columns = tile + TILE_ROWS * UNPACKED_BYTES, pages_bytes // PAGE_BYTES
         for first in range(start, stop, BLOCK_ENTRIES):
-            last = min(first + BLOCK_ENTRIES, stop)
+            last = first + BLOCK_ENTRIES if first + BLOCK_ENTRIES < stop else stop
             for n in range(begin, end, TILE_ROWS):
-                n_rows = min(TILE_ROWS, end - n)
+                n_rows = TILE_ROWS if n + TILE_ROWS < end else end - n
                 for place in range(0, (last - first + 3) // 4 * 4 * ENTRY_LANES_BYTES, VECTOR_BYTES):
                     store_floats(lanes + place, splat_float(ZERO))
                 for column in range(n_columns):

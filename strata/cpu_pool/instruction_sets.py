@@ -33,17 +33,21 @@ _SETS = (
 class ByteProducts:
     """Sums of byte products in each lane: vectors of weight words with the codes at an address.
 
-        one(total, w0, w1, w2, w3, page)                 total + sum of w[j][i] * x[j][i],  j, i = 0..3,  x int8 in -127..127
-        four(a, b, c, d, weights, p, q, r, s, n_bytes)   the same for the n_bytes (128 or 256) at `weights` with four pages' codes
+        one(total, w0, w1, w2, w3, page)    total + sum of w[j][i] * x[j][i],  j, i = 0..3,  x int8 in -127..127
+        both(u, v, pages, n_bytes)          four sums of the n_bytes (128 or 256) kept at u with four pages' codes, then four of v's
 
-    `small(largest)` makes this pair of helpers for unsigned weights of at most `largest` <= 127.  `signed()` makes one for
-    int8 weights, -128 included; its results are too large by `signed_bias` * (sum of x), which the caller takes off.
+    `small(largest)` makes this pair of helpers for unsigned weights of at most `largest` <= 127, kept as they are.  `signed()`
+    makes one for int8 weights, -128 included: results of `one` are too large by `signed_bias` * (sum of x), which the caller takes
+    off; those of `both`, for all 256 bytes, by `tiles.KEPT_BIAS` * (sum of x).  `keep_signed(words, at)` keeps eight vectors of int8
+    for it, and `build_keep_levels(levels)` makes the same for codes 0..15 that stand for int8 levels.
     """
 
     name: str
     small: Callable
     signed: Callable
     signed_bias: int
+    keep_signed: Callable
+    build_keep_levels: Callable
 
 
 def compiled_features() -> frozenset[str]:
@@ -70,4 +74,4 @@ def byte_products(name: str) -> ByteProducts:
     if name not in modules:
         raise UsageError(f"instructions={name}", "there are no byte products for it", f"use one of {', '.join(modules)}")
     module = modules[name]
-    return ByteProducts(name, cache(module.small), cache(module.signed), module.SIGNED_BIAS)
+    return ByteProducts(name, cache(module.small), cache(module.signed), module.SIGNED_BIAS, module.keep_signed, module.build_keep_levels)

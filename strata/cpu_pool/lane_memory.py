@@ -3,7 +3,6 @@
     address_of(array)                                   int64: where a contiguous array's data begins
     keep_alive(array)                                   does nothing, but the array lives until here
     on_stack(n_bytes)                                   address of bytes that last until the calling function returns
-    hidden(number)                                      the number, unknown to LLVM: a loop up to it stays a loop
     load(at) load_floats(at)                            32 bytes, no alignment asked for
     store(at, words) store_floats(at, floats)           eight lanes;  store_float, store_word, store_byte: scalars
     prefetch(at)                                        bring a cache line nearer; any address will do
@@ -20,6 +19,7 @@
                                                         the same from scalar words, low parts first
     look_up_bytes(table, words)                         each byte (0..15) becomes that byte of the sixteen in its half of
                                                         `table`; needs AVX2
+    byte_table(values)                                  makes, outside kernels, `looked_up(words)`: the same in eight vectors
     look_up(table)                                      makes, outside kernels, `entry(words)`: table[index] in each lane,
                                                         for a constant one-dimensional table of 32-bit words
 
@@ -30,16 +30,14 @@ array passed costs two atomic counts).  No bound is checked.  Does not know: blo
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from strata.cpu_pool.lanes import (
-    BYTE, FLOAT, FLOAT_LANES, FLOATS, N_LANES, WORD, WORD_LANES, WORDS, all_alike, lane_operation, vector_intrinsic,
+    BYTE, FLOAT, FLOAT_LANES, FLOATS, N_LANES, WORD, WORD_LANES, WORDS, all_alike, constant_words, lane_operation, vector_intrinsic,
 )
 from strata.numerics.cpu import jit
 
 ADDRESS = types.int64
-HIDDEN_ZERO = "strata_hidden_zero"
 SHORT = ir.IntType(16)
 BYTE_OCTET, HALF_LANES, SHORT_LANES = (ir.VectorType(element, N_LANES) for element in (BYTE, ir.HalfType(), SHORT))
 QUARTET, BYTES = ir.VectorType(WORD, 4), ir.VectorType(BYTE, 32)
@@ -52,19 +50,6 @@ def address_of(typing_context, array):
         return builder.ptrtoint(data, ir.IntType(64))
 
     return ADDRESS(array), emit
-
-
-@intrinsic
-def hidden(typing_context, number):
-    """The sum of a number and a zero in memory that another module could change: LLVM can not count with it."""
-
-    def emit(context, builder, signature, values):
-        module = builder.module
-        zero = module.globals.get(HIDDEN_ZERO) or cgutils.add_global_variable(module, values[0].type, HIDDEN_ZERO)
-        zero.linkage, zero.initializer = "weak", ir.Constant(values[0].type, 0)
-        return builder.add(values[0], builder.load(zero))
-
-    return ADDRESS(ADDRESS), emit
 
 
 @intrinsic
@@ -198,6 +183,21 @@ collect_halves, collect_halves_twice = (_collector(FLOATS, SHORT_LANES, _from_ha
 def look_up_bytes(builder, table, words):
     operands = [builder.bitcast(value, BYTES) for value in (table, words)]
     return builder.bitcast(vector_intrinsic(builder, "llvm.x86.avx2.pshuf.b", BYTES, operands), WORD_LANES)
+
+
+def byte_table(values):
+    """Return a helper for kernels, `looked_up(words)`: in eight vectors, each byte n (0..15) becomes values[n] mod 256."""
+    sixteen = (np.asarray(values) & 0xFF).astype(np.uint8).view("<u4")
+    table = constant_words([*sixteen, *sixteen])
+
+    @jit
+    def looked_up(words):
+        w0, w1, w2, w3, w4, w5, w6, w7 = words
+        t = table()
+        low = look_up_bytes(t, w0), look_up_bytes(t, w1), look_up_bytes(t, w2), look_up_bytes(t, w3)
+        return low + (look_up_bytes(t, w4), look_up_bytes(t, w5), look_up_bytes(t, w6), look_up_bytes(t, w7))
+
+    return looked_up
 
 
 @intrinsic

@@ -1,4 +1,4 @@
-"""Byte products with VPDPBUSD on 512 bits, for weights that lie in memory: two vectors of words and of codes at a time.
+"""Byte products with VPDPBUSD on 512 bits, for weights kept in memory: two vectors of words and of codes at a time.
 
 Both halves of a sum of sixteen 32-bit lanes belong to the same eight groups; they are added in the end.  One row of weights
 in registers takes the 256-bit helpers of `products_vnni`.  The contract of the helpers is in
@@ -7,15 +7,16 @@ in registers takes the 256-bit helpers of `products_vnni`.  The contract of the 
 
 from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 
 from strata.cpu_pool import products_vnni
 from strata.cpu_pool.lanes import WORD, WORDS, LaneType, lane_operation, vector_intrinsic
 from strata.numerics.cpu import jit
 
 SIGNED_BIAS = products_vnni.SIGNED_BIAS
+keep_signed, build_keep_levels = products_vnni.keep_signed, products_vnni.build_keep_levels
 SIXTEEN = ir.VectorType(WORD, 16)
 DOUBLE_WORDS = LaneType("double words", SIXTEEN)
-TOP_BITS = 0x80808080
 
 
 @lane_operation(DOUBLE_WORDS, types.int64)
@@ -28,15 +29,12 @@ def _add_products(builder, total, w, x):
     return vector_intrinsic(builder, "llvm.x86.avx512.vpdpbusd.512", SIXTEEN, (total, w, x))
 
 
-@lane_operation(DOUBLE_WORDS, DOUBLE_WORDS)
-def _made_unsigned(builder, w):
-    return builder.xor(w, ir.Constant(SIXTEEN, [TOP_BITS] * 16))
+@intrinsic
+def _nothing(typing_context):
+    def emit(context, builder, signature, values):
+        return ir.Constant(SIXTEEN, [0] * 16)
 
-
-@lane_operation(DOUBLE_WORDS, WORDS)
-def _with_nothing(builder, words):
-    """The words in the lower half, zeros in the upper one."""
-    return builder.shuffle_vector(words, ir.Constant(words.type, [0] * 8), ir.Constant(SIXTEEN, list(range(16))))
+    return DOUBLE_WORDS(), emit
 
 
 @lane_operation(WORDS, DOUBLE_WORDS)
@@ -45,29 +43,29 @@ def _halves_added(builder, total):
     return builder.add(*(builder.shuffle_vector(total, total, half) for half in halves))
 
 
-def _build_four(prepare):
-    @jit
-    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
-        e, f, g, h = _with_nothing(a), _with_nothing(b), _with_nothing(c), _with_nothing(d)
-        for at in range(0, n_bytes, 64):
-            w = prepare(_load(weights + at))
-            e, f = _add_products(e, w, _load(p + at)), _add_products(f, w, _load(q + at))
-            g, h = _add_products(g, w, _load(r + at)), _add_products(h, w, _load(s + at))
-        return _halves_added(e), _halves_added(f), _halves_added(g), _halves_added(h)
-
-    return four
-
-
 @jit
-def _as_it_is(w):
-    return w
+def _add_both(u, v, pages, n_bytes):
+    p, q, r, s = pages
+    a = b = c = d = e = f = g = h = _nothing()
+    for at in range(0, n_bytes, 64):
+        w, x = _load(u + at), _load(v + at)
+        y = _load(p + at)
+        a, e = _add_products(a, w, y), _add_products(e, x, y)
+        y = _load(q + at)
+        b, f = _add_products(b, w, y), _add_products(f, x, y)
+        y = _load(r + at)
+        c, g = _add_products(c, w, y), _add_products(g, x, y)
+        y = _load(s + at)
+        d, h = _add_products(d, w, y), _add_products(h, x, y)
+    first = _halves_added(a), _halves_added(b), _halves_added(c), _halves_added(d)
+    return first, (_halves_added(e), _halves_added(f), _halves_added(g), _halves_added(h))
 
 
 def small(largest: int):
     """Return the helpers for unsigned weights: any byte will do."""
-    return products_vnni.small(largest)[0], _build_four(_as_it_is)
+    return products_vnni.small(largest)[0], _add_both
 
 
 def signed():
-    """Return the helpers for int8 weights: w + 128 is unsigned."""
-    return products_vnni.signed()[0], _build_four(_made_unsigned)
+    """Return the helpers for int8 weights; the kept ones are unsigned."""
+    return products_vnni.signed()[0], _add_both

@@ -4,12 +4,15 @@ The contract of the helpers is in `instruction_sets.ByteProducts`.  LLVM emits t
 Does not know: which CPUs have it.
 """
 
-from strata.cpu_pool.lane_memory import load
-from strata.cpu_pool.lanes import WORD_LANES, WORDS, lane_operation, vector_intrinsic
+import numpy as np
+
+from strata.cpu_pool.lane_memory import byte_table, load
+from strata.cpu_pool.lanes import WORD_LANES, WORDS, lane_operation, splat, vector_intrinsic
+from strata.cpu_pool.tiles import keep_words
 from strata.numerics.cpu import jit
 
 SIGNED_BIAS = 128
-TOP_BITS = 0x80808080
+TOP_BITS, NOTHING = 0x80808080, np.int32(0)
 
 
 @lane_operation(WORDS, WORDS, WORDS, WORDS)
@@ -24,32 +27,51 @@ def _add_one(total, w0, w1, w2, w3, at):
 
 
 @jit
-def _add_four(a, b, c, d, weights, p, q, r, s, n_bytes):
+def add_both(u, v, pages, n_bytes):
+    p, q, r, s = pages
+    a = b = c = d = e = f = g = h = splat(NOTHING)
     for at in range(0, n_bytes, 32):
-        w = load(weights + at)
-        a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
-        c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))
-    return a, b, c, d
+        w, x = load(u + at), load(v + at)
+        y = load(p + at)
+        a, e = _add_products(a, w, y), _add_products(e, x, y)
+        y = load(q + at)
+        b, f = _add_products(b, w, y), _add_products(f, x, y)
+        y = load(r + at)
+        c, g = _add_products(c, w, y), _add_products(g, x, y)
+        y = load(s + at)
+        d, h = _add_products(d, w, y), _add_products(h, x, y)
+    return (a, b, c, d), (e, f, g, h)
 
 
 def small(largest: int):
     """Return the helpers for unsigned weights: any byte will do."""
-    return _add_one, _add_four
+    return _add_one, add_both
 
 
 def signed():
-    """Return the helpers for int8 weights: w + 128 is unsigned."""
+    """Return the helpers for int8 weights: w + 128 is unsigned, as it is kept."""
 
     @jit
     def one(total, w0, w1, w2, w3, at):
         return _add_one(total, w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS, at)
 
-    @jit
-    def four(a, b, c, d, weights, p, q, r, s, n_bytes):
-        for at in range(0, n_bytes, 32):
-            w = load(weights + at) ^ TOP_BITS
-            a, b = _add_products(a, w, load(p + at)), _add_products(b, w, load(q + at))
-            c, d = _add_products(c, w, load(r + at)), _add_products(d, w, load(s + at))
-        return a, b, c, d
+    return one, add_both
 
-    return one, four
+
+@jit
+def keep_signed(words, at):
+    """Store eight vectors of int8 with 128 added, one after the other."""
+    w0, w1, w2, w3, w4, w5, w6, w7 = words
+    low, high = (w0 ^ TOP_BITS, w1 ^ TOP_BITS, w2 ^ TOP_BITS, w3 ^ TOP_BITS), (w4 ^ TOP_BITS, w5 ^ TOP_BITS, w6 ^ TOP_BITS, w7 ^ TOP_BITS)
+    keep_words(low + high, at)
+
+
+def build_keep_levels(levels):
+    """Compile what `keep_signed` does, for vectors of codes 0..15 that stand for these int8 levels."""
+    unsigned = byte_table([level + 128 for level in levels])
+
+    @jit
+    def keep(codes, at):
+        keep_words(unsigned(codes), at)
+
+    return keep

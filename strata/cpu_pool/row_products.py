@@ -2,11 +2,14 @@
 
 The kernel does what `strata.host.products.coded_product` does, bit by bit, with pages (`pages`) in place of code rows.
 An expert with one entry or two unpacks an octet, meets the pages, and forgets it: all in registers.  An expert with more
-unpacks a tile of its rows once; each octet of the tile then meets the pages of four entries at a time.  The last ones of a count
-that four does not divide are taken twice, which writes the same value twice.  Work is split over (expert, output row).
+unpacks a column of a tile, one octet of each of eight rows; two of the octets then meet the pages of four entries at a time,
+whose lanes wait in memory for the next column.  So each page is fetched once for eight rows, and neither the pages of a
+column (384 bytes an entry) nor the tile need more than a first-level cache.  Where four does not divide a count the last
+page stands in, with lanes that nobody reads.  Work is split over (expert, output row).
 
-Weights are asked for `AHEAD_BYTES` before they are needed; the rows of a tile are few where entries are, so that memory
-is read all the time, and more where a tile is to save reading pages.  Does not know: tiers, threads.
+Weights are asked for before they are needed: `AHEAD_BYTES` for one entry or two; with more, `AHEAD_OCTETS` in each row (in the
+next tile where the row ends), a few lines between two meetings, so that memory is read all the time.
+Does not know: tiers, threads.
 """
 
 from functools import cache
@@ -15,34 +18,40 @@ import numpy as np
 
 from strata.cpu_pool.fork import fork
 from strata.cpu_pool.instruction_sets import byte_products
-from strata.cpu_pool.lane_memory import address_of, load_word, on_stack, prefetch, store_float
+from strata.cpu_pool.kept_octets import build_keep, kept_reader
+from strata.cpu_pool.lane_memory import address_of, load_floats, load_word, on_stack, prefetch, store_float, store_floats
 from strata.cpu_pool.lane_moves import sum_lanes
 from strata.cpu_pool.lanes import splat_float
 from strata.cpu_pool.octet_products import build_meet
 from strata.cpu_pool.octets.contract import OCTET_WEIGHTS, octet_bytes
 from strata.cpu_pool.octets.endings import build_unpack_end
 from strata.cpu_pool.octets.table import octet_reader
-from strata.cpu_pool.pages import LINE_BYTES, PAGE_BYTES, first_line, row_bytes_of
-from strata.cpu_pool.tiles import UNPACKED_BYTES, keep_octet
+from strata.cpu_pool.pages import LINE_BYTES, PAGE_BYTES, VECTOR_BYTES, first_line, row_bytes_of
+from strata.cpu_pool.tiles import ENTRY_LANES_BYTES, TILE_ROWS, UNPACKED_BYTES
 from strata.formats.contract import GROUP
 from strata.formats.table import FORMATS
 from strata.numerics.cpu import jit, kernel
 
 ZERO = np.float32(0.0)
 LARGEST_OCTET_BYTES = max(octet_bytes(form) for form in FORMATS.values())
-AHEAD_BYTES = 4096
-FEW_ENTRIES, FEW_TILE_ROWS, TILE_ROWS = 8, 2, 8
+AHEAD_BYTES, AHEAD_OCTETS = 4096, 2
+BLOCK_ENTRIES = 64
+"""Entries whose lanes are kept at a time: 16 KiB."""
+
 GRAIN_PRODUCTS = 131072
 """Products of a weight and a code per piece of work: a few microseconds."""
 
 
-def _build_row_readers(form, reader, meet):
-    """Compile the ways through a weight row: `one_product(at, row, page)`, `two_products(at, row, p0, p1)`, `unpack_row(at, row, to)`.
+def _build_row_readers(form, reader, kept, meet, keep):
+    """Compile the ways through a weight row: `one_product(at, row, page)`, `two_products(at, row, p0, p1)`,
+    `unpack_column(at, column, row, row_bytes, n_rows, tile)`.
 
-    row: (whole octets, bytes behind them, address behind the tensor, address of a spare octet); at, page, to: addresses.
+    row: (whole octets, bytes behind them, address behind the tensor, address of a spare octet); at, page, tile: addresses.
+    kept: the reader of what `keep(octet, at)` stores.
     """
     unpack, step, can_end_inside = reader.unpack, octet_bytes(form), form.block_weights < OCTET_WEIGHTS
     unpack_end = build_unpack_end(form, reader)
+    unpack_kept, unpack_kept_end = kept.unpack, build_unpack_end(form, kept)
 
     @jit
     def unpack_soon(at):
@@ -78,38 +87,17 @@ def _build_row_readers(form, reader, meet):
         return sum_lanes(a), sum_lanes(b)
 
     @jit
-    def unpack_row(at, row, to):
+    def unpack_column(at, column, row, row_bytes, n_rows, tile):
+        """Unpack octet `column` of n_rows rows; at: where the first row's octet lies."""
         n_octets, n_rest_bytes, end, spare = row
-        for _ in range(n_octets):
-            keep_octet(unpack_soon(at), to)
-            at += step
-            to += UNPACKED_BYTES
-        if can_end_inside and n_rest_bytes:
-            keep_octet(unpack_end(at, n_rest_bytes, end, spare), to)
+        for here in range(tile, tile + n_rows * UNPACKED_BYTES, UNPACKED_BYTES):
+            if not can_end_inside or column < n_octets:
+                keep(unpack_kept(at), here)
+            else:
+                keep(unpack_kept_end(at, n_rest_bytes, end, spare), here)
+            at += row_bytes
 
-    return one_product, two_products, unpack_row
-
-
-def _build_four_products(meet_four):
-    """Compile `four_products(unpacked, row_bytes, p, q, r, s)`: an unpacked row with the pages of four rows."""
-
-    @jit
-    def four_products(unpacked, row_bytes, p, q, r, s):
-        a = b = c = d = splat_float(ZERO)
-        for at in range(0, row_bytes, PAGE_BYTES):
-            a, b, c, d = meet_four(unpacked + at, p + at, q + at, r + at, s + at, a, b, c, d)
-        return sum_lanes(a), sum_lanes(b), sum_lanes(c), sum_lanes(d)
-
-    return four_products
-
-
-@jit
-def _four_entries(first, last):
-    """Four entries from `first` on; the last one stands for those past it."""
-    end = last - 1
-    second = first + 1 if first < end else end
-    third = first + 2 if first + 1 < end else end
-    return first, second, third, first + 3 if first + 2 < end else end
+    return one_product, two_products, unpack_column
 
 
 @jit
@@ -119,9 +107,18 @@ def _row_of(entry_rows, entry):
 
 
 @jit
+def _four_pages(entry, end, entry_rows, page_0, pages_bytes):
+    """The pages of four entries from `entry` on; that of the last one, `end`, stands for those past it."""
+    second, third = entry + 1 if entry + 1 < end else end, entry + 2 if entry + 2 < end else end
+    fourth = entry + 3 if entry + 3 < end else end
+    p, q = page_0 + _row_of(entry_rows, entry) * pages_bytes, page_0 + _row_of(entry_rows, second) * pages_bytes
+    return p, q, page_0 + _row_of(entry_rows, third) * pages_bytes, page_0 + _row_of(entry_rows, fourth) * pages_bytes
+
+
+@jit
 def row_scratch_bytes(n_groups):
     """Bytes of scratch that `expert_rows` takes for rows of n_groups groups."""
-    return LARGEST_OCTET_BYTES + TILE_ROWS * row_bytes_of(n_groups) + LINE_BYTES
+    return LARGEST_OCTET_BYTES + LINE_BYTES + TILE_ROWS * UNPACKED_BYTES + BLOCK_ENTRIES * ENTRY_LANES_BYTES
 
 
 @cache
@@ -134,30 +131,46 @@ def expert_rows(type_id: int, instructions: str):
     """
     form = FORMATS[type_id]
     reader, step = octet_reader(form.name), octet_bytes(form)
-    meet, meet_four = build_meet(form, reader, byte_products(instructions))
-    one_product, two_products, unpack_row = _build_row_readers(form, reader, meet)
-    four_products = _build_four_products(meet_four)
+    products = byte_products(instructions)
+    meet, meet_block = build_meet(form, reader, products)
+    keep = build_keep(form, reader, products)
+    one_product, two_products, unpack_column = _build_row_readers(form, reader, kept_reader(reader), meet, keep)
     block_groups, block_bytes = form.block_weights // GROUP, form.block_bytes
+
+    @jit
+    def meet_column(tile, n_rows, first, last, entry_rows, page_0, pages_bytes, lanes, soon, row_bytes):
+        """One octet of each row of a tile meets the pages of entries first .. last - 1; soon: the octet of the first row to ask for."""
+        for entry in range(first, last, 4):
+            pages = _four_pages(entry, last - 1, entry_rows, page_0, pages_bytes)
+            here = lanes + (entry - first) * ENTRY_LANES_BYTES
+            for t in range(0, n_rows, 2):
+                if entry == first:
+                    for line in range(0, step, LINE_BYTES):
+                        prefetch(soon + t * row_bytes + line)
+                        prefetch(soon + (t + 1) * row_bytes + line)
+                u = tile + t * UNPACKED_BYTES
+                meet_block(u, u + UNPACKED_BYTES if t + 1 < n_rows else u, pages, here + t * VECTOR_BYTES)
 
     @jit
     def with_several(begin, end, at, row, row_bytes, entries, page_0, pages_bytes, to, n_out, tile):
         """The rows at `at`, tile by tile."""
-        first, last, entry_rows = entries
-        most = FEW_TILE_ROWS if last - first <= FEW_ENTRIES else TILE_ROWS
-        for n in range(begin, end, most):
-            behind = n + most if n + most < end else end
-            for t in range(n, behind):
-                unpack_row(at + (t - begin) * row_bytes, row, tile + (t - n) * pages_bytes)
-            for entry in range(first, last, 4):
-                a, b, c, d = _four_entries(entry, last)
-                p0, p1 = page_0 + _row_of(entry_rows, a) * pages_bytes, page_0 + _row_of(entry_rows, b) * pages_bytes
-                p2, p3 = page_0 + _row_of(entry_rows, c) * pages_bytes, page_0 + _row_of(entry_rows, d) * pages_bytes
-                for t in range(n, behind):
-                    wa, wb, wc, wd = four_products(tile + (t - n) * pages_bytes, pages_bytes, p0, p1, p2, p3)
-                    store_float(to + 4 * (a * n_out + t), wa)
-                    store_float(to + 4 * (b * n_out + t), wb)
-                    store_float(to + 4 * (c * n_out + t), wc)
-                    store_float(to + 4 * (d * n_out + t), wd)
+        start, stop, entry_rows = entries
+        lanes, n_columns = tile + TILE_ROWS * UNPACKED_BYTES, pages_bytes // PAGE_BYTES
+        for first in range(start, stop, BLOCK_ENTRIES):
+            last = first + BLOCK_ENTRIES if first + BLOCK_ENTRIES < stop else stop
+            for n in range(begin, end, TILE_ROWS):
+                n_rows = TILE_ROWS if n + TILE_ROWS < end else end - n
+                for place in range(0, (last - first + 3) // 4 * 4 * ENTRY_LANES_BYTES, VECTOR_BYTES):
+                    store_floats(lanes + place, splat_float(ZERO))
+                for column in range(n_columns):
+                    here = at + (n - begin) * row_bytes + column * step
+                    soon = here + AHEAD_OCTETS * step + ((TILE_ROWS - 1) * row_bytes if column + AHEAD_OCTETS >= n_columns else 0)
+                    unpack_column(here, column, row, row_bytes, n_rows, tile)
+                    meet_column(tile, n_rows, first, last, entry_rows, page_0 + column * PAGE_BYTES, pages_bytes, lanes, soon, row_bytes)
+                for entry in range(first, last):
+                    for t in range(n_rows):
+                        total = sum_lanes(load_floats(lanes + (entry - first) * ENTRY_LANES_BYTES + t * VECTOR_BYTES))
+                        store_float(to + 4 * (entry * n_out + n + t), total)
 
     @jit
     def rows(begin, end, weights, entries, pages, out, scratch):
@@ -210,9 +223,9 @@ def build_product(rows, scratch_bytes, grain_of):
 
 @jit
 def row_grain(n_experts, n_groups, n_entries):
-    """Items of a piece of work."""
+    """Items of a piece of work: whole tiles where experts have several entries."""
     grain = 1 + GRAIN_PRODUCTS // (n_groups * GROUP * n_entries // n_experts)
-    return TILE_ROWS if grain < TILE_ROWS and n_entries > FEW_ENTRIES * n_experts else grain
+    return grain if n_entries <= 2 * n_experts else (grain + TILE_ROWS - 1) // TILE_ROWS * TILE_ROWS
 
 
 @cache

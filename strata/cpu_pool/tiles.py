@@ -1,18 +1,24 @@
-"""Unpacked octets in memory: what several activation rows meet, so that weights are unpacked once.
+"""Tiles: one unpacked octet of each of a few weight rows in memory, and the lanes of all entries that meet them.
 
-An unpacked octet takes twelve vectors: eight of words, then d, s0, s1, offset (`octets.contract`).  Does not know: formats.
+An unpacked octet takes `UNPACKED_BYTES`: eight vectors of words, then d, s0, s1, offset (`octets.contract`), then room for
+a second plane of words.  What a format does not have is not stored.  The lanes of an entry are a vector for each row of
+the tile.  Does not know: formats, what the words mean.
 """
 
-from strata.cpu_pool.lane_memory import load, load_floats, store, store_floats
+from strata.cpu_pool.lane_memory import store
 from strata.numerics.cpu import jit
 
-UNPACKED_BYTES = 384
+TILE_ROWS, VECTOR = 8, 32
+SCALES, FIRST_SCALES, SECOND_SCALES, OFFSETS, HIGH_PLANE, UNPACKED_BYTES = (VECTOR * vector for vector in (8, 9, 10, 11, 12, 20))
+ENTRY_LANES_BYTES = VECTOR * TILE_ROWS
+KEPT_BIAS = 128
+"""What is added to a signed weight that is kept."""
 
 
 @jit
-def keep_octet(octet, at):
-    """Store an unpacked octet at an address."""
-    (w0, w1, w2, w3, w4, w5, w6, w7), d, s0, s1, offset = octet
+def keep_words(words, at):
+    """Store eight vectors one after the other."""
+    w0, w1, w2, w3, w4, w5, w6, w7 = words
     store(at, w0)
     store(at + 32, w1)
     store(at + 64, w2)
@@ -21,13 +27,3 @@ def keep_octet(octet, at):
     store(at + 160, w5)
     store(at + 192, w6)
     store(at + 224, w7)
-    store_floats(at + 256, d)
-    store(at + 288, s0)
-    store(at + 320, s1)
-    store_floats(at + 352, offset)
-
-
-@jit
-def kept_scales(at):
-    """Return d, s0, s1, offset of the unpacked octet at an address."""
-    return load_floats(at + 256), load(at + 288), load(at + 320), load_floats(at + 352)

@@ -33,7 +33,8 @@ def octet_bytes(form: WeightFormat) -> int:
 class OctetReader:
     """How a format's octets are unpacked; see the module's docstring.
 
-    `largest` bounds unsigned bytes, bias included; `has_scales` is False where s0 and s1 are 1 everywhere.
+    `largest` bounds unsigned bytes, bias included; `has_scales` is False where s0 and s1 are 1 everywhere.  Signed weights from a
+    table of sixteen `levels` can be unpacked as codes too, bytes 0..15 (`unpack_codes`).  No format has signed weights and s0 != s1.
     """
 
     unpack: Callable
@@ -41,3 +42,5 @@ class OctetReader:
     largest: int = 127
     is_signed: bool = False
     has_scales: bool = True
+    levels: tuple[int, ...] | None = None
+    unpack_codes: Callable | None = None

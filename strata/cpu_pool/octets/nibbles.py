@@ -6,9 +6,8 @@ scales.
 
 import numpy as np
 
-from strata.cpu_pool.lane_memory import load_halves, look_up_bytes
+from strata.cpu_pool.lane_memory import load_halves
 from strata.cpu_pool.lane_moves import transpose_halves
-from strata.cpu_pool.lanes import constant_words
 from strata.formats.bytewise import BYTE, NIBBLES
 from strata.formats.iq4_nl import level_pairs
 from strata.numerics.cpu import jit
@@ -30,16 +29,6 @@ def nibble_words(at, stride):
     return low + ((a >> 4) & NIBBLES, (b >> 4) & NIBBLES, (c >> 4) & NIBBLES, (d >> 4) & NIBBLES)
 
 
-def build_levels():
-    """Compile `levels(words)`: eight words of nibbles become eight words of IQ4_NL's int8 levels."""
-    sixteen = (level_pairs()[:16] & BYTE).astype(np.uint8).view("<u4")
-    table = constant_words([*sixteen, *sixteen])
-
-    @jit
-    def levels(words):
-        w0, w1, w2, w3, w4, w5, w6, w7 = words
-        t = table()
-        low = look_up_bytes(t, w0), look_up_bytes(t, w1), look_up_bytes(t, w2), look_up_bytes(t, w3)
-        return low + (look_up_bytes(t, w4), look_up_bytes(t, w5), look_up_bytes(t, w6), look_up_bytes(t, w7))
-
-    return levels
+def int8_levels() -> tuple[int, ...]:
+    """Return IQ4_NL's sixteen levels."""
+    return tuple((level_pairs()[:16] & BYTE).astype(np.uint8).view(np.int8).tolist())

@@ -6,10 +6,10 @@ weights 4j .. 4j+3 and that of weights 16 + 4j .. share four bytes, low and high
 
 import numpy as np
 
-from strata.cpu_pool.lane_memory import collect_halves, collect_words
+from strata.cpu_pool.lane_memory import byte_table, collect_halves, collect_words
 from strata.cpu_pool.lanes import splat, splat_float
 from strata.cpu_pool.octets.contract import OctetReader
-from strata.cpu_pool.octets.nibbles import build_levels, four_words, nibble_words
+from strata.cpu_pool.octets.nibbles import four_words, int8_levels, nibble_words
 from strata.formats import iq4_nl, q4_0, q5_0, q5_1, q8_0
 from strata.formats.bytewise import NIBBLE, ONES, SPREAD
 from strata.numerics.cpu import jit
@@ -76,11 +76,16 @@ def build_q5_1() -> OctetReader:
 
 
 def build_iq4_nl() -> OctetReader:
-    stride, levels = iq4_nl.FORMAT.block_bytes, build_levels()
+    stride, levels = iq4_nl.FORMAT.block_bytes, int8_levels()
+    looked_up = byte_table(levels)
+
+    @jit
+    def unpack_codes(at):
+        return nibble_words(at + 2, stride), collect_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
 
     @jit
     def unpack(at):
-        words = levels(nibble_words(at + 2, stride))
-        return words, collect_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
+        codes, d, s0, s1, offset = unpack_codes(at)
+        return looked_up(codes), d, s0, s1, offset
 
-    return OctetReader(unpack, is_signed=True, has_scales=False)
+    return OctetReader(unpack, is_signed=True, has_scales=False, levels=levels, unpack_codes=unpack_codes)

@@ -25,7 +25,7 @@ def check_projections(card, control, forms, float_types, n_outs, n_in: int, row_
 
     x = random_rows(1, max(row_counts), n_in)
     coded = coded_on_host(control, x)
-    placed_x, placed_codes, matrices, wanted = flat(card, x), coded_on_card(card, coded), [], []
+    placed_x, placed_codes, matrices, wanted = flat(card, x), coded_on_card(card, coded) if forms else None, [], []
     for i, form in enumerate(forms):
         raw = packed_weights(form, 10 + i, n_outs[i], n_in)
         matrices.append(Packed(flat(card, raw), form.type_id, n_outs[i], n_in))

@@ -204,14 +204,14 @@ def test_an_engine_on_a_card_drafts_and_answers_as_on_the_host(changes, model, p
 
 
 def test_memory_is_taken_by_name_and_too_little_is_an_error(model):
-    from strata.cuda.card.device import CudaDevice
+    from strata.cuda.card.device import CudaDevice, allocated_bytes
     from tests.gpu.checks_drafts import Pair
 
     device = CudaDevice(0)
     with Pair(device, model, "f16", 2, 256) as both:
         assert {"draft layer", "draft cells", "draft rows held: 512"} <= device.taken.keys()
         assert device.taken["draft cells"] >= 2 * both.drafts.cell_bytes_per_slot
-        device.budget_bytes = device.taken_bytes + 600 * 4 * model.config.residual_width + 512
+        device.budget_bytes = device.taken_bytes + allocated_bytes(600 * 4 * model.config.residual_width) + 512
         with pytest.raises(DeviceError, match="draft rows held"):
             both.hold((0, 0, 600))
     device.close()

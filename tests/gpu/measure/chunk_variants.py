@@ -35,7 +35,7 @@ from tests.gpu.support import folded_bits
 
 C, N_ROWS, SETS = REAL, 2048, 4
 COPY_BYTES_PER_US, FLOATS_PER_US = 3.8e6, 30e6
-TILES, SHORT, MEETING = (f"strata.cuda.{name}" for name in ("float_tiles", "float_short_tiles", "float_tile_meeting"))
+TILES, SHORT, MEETING = (f"strata.cuda.{name}" for name in ("floats.float_tiles", "floats.float_short_tiles", "floats.float_tile_meeting"))
 FACTORIES = ((TILES, "float_tiles"), (SHORT, "short_tiles"))
 LATE, WHOLE, KEPT = {(TILES, "WIDEN_LATE"): True}, {(SHORT, "WHOLE_COPIES"): True}, {(MEETING, "KEEP_FIRST"): True}
 STORED_LATE = {(SHORT, "STORE_LATE"): True}

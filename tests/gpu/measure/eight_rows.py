@@ -15,7 +15,9 @@ from tests.gpu.measure.moe import bank
 from tests.gpu.measure.variants import Variant, down as streams_down, figures
 
 C, ROWS, SETS = REAL, 8, 8
-EXPERTS, FLOATS, ROUTER, PRODUCTS = (f"strata.cuda.{name}" for name in ("expert_products", "float_wide_rows", "router", "window_kernels"))
+EXPERTS, FLOATS, ROUTER, PRODUCTS = (
+    f"strata.cuda.{name}" for name in ("experts.expert_products", "floats.float_wide_rows", "experts.router", "packed.window_kernels")
+)
 
 
 def _coded(card, n_rows: int, n: int):

@@ -49,8 +49,11 @@ class Variant:
             getattr(import_module(module), name).cache_clear()
 
 
-MERGING, WINDOW, NARROW, FLOAT_ROWS, TILED, ROWWISE = (
-    f"strata.cuda.{name}" for name in ("merging", "window_attention", "narrow_selection", "float_rows", "tiled_attention", "attention")
+MERGING, WINDOW, NARROW, FLOAT_ROWS, TILED, TILED_PARTS, ROWWISE = (
+    f"strata.cuda.{name}" for name in (
+        "attention.merging", "attention.window_attention", "attention.narrow_selection", "floats.float_rows", "attention.tiled_attention",
+        "attention.tiled_attention_parts", "attention.split_attention",
+    )
 )
 
 
@@ -74,7 +77,7 @@ def long_rows(n_outputs: int) -> Variant:
 
 def tile_rows(n: int) -> Variant:
     """Prompt tiles of n rows."""
-    return Variant(f"tiles of {n} rows", {(TILED, "ROWS"): n}, ((TILED, "tile_kernel"), (ROWWISE, "attention_kernel")))
+    return Variant(f"tiles of {n} rows", {(TILED, "ROWS"): n, (TILED_PARTS, "ROWS"): n}, ((TILED, "tile_kernel"), (ROWWISE, "attention_kernel")))
 
 
 def random_halves(card, n: int):

@@ -21,7 +21,8 @@ ROWS = (1, 8)
 
 PRODUCTS, PARTS, DENSE_ROWS, JOINED, FLOAT_ROWS, WIDE_ROWS, SCAN, READ_MIX, STREAMS, CUTS = (
     f"strata.cuda.{name}" for name in (
-        "expert_products", "expert_parts", "rows", "joined_rows", "float_rows", "float_wide_rows", "window_scan", "read_mix", "streams", "window_cuts",
+        "experts.expert_products", "experts.expert_parts", "packed.rows", "packed.joined_rows", "floats.float_rows", "floats.float_wide_rows",
+        "delta_net.window_scan", "residual.read_mix", "residual.streams", "packed.window_cuts",
     )
 )
 GATE_UP, DOWN = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel")

@@ -65,7 +65,7 @@ class CudaDevice(Accounts):
 
     def memory(self) -> Memory:
         """Return predicted and reported use."""
-        self._tidy()
+        self._settle()
         free = self._driver_free()
         return Memory(self.taken_bytes, self._free_at_start - free, free, self.card.total_bytes)
 
@@ -74,10 +74,17 @@ class CudaDevice(Accounts):
         with self.lock:
             self.taken.pop(purpose, None)
             self._small.give_back(purpose)
-            self._tidy()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Have what was dropped be free again: bytes of small arrays for the next ones, others for the driver."""
+        if not SIMULATED:
+            with self.lock:
+                self._small.settle(self.synchronise)
+                cuda.current_context().deallocations.clear()
 
     def _tidy(self) -> None:
-        """Have the driver free what was dropped."""
+        """Have blocks be the driver's again that hold nothing: they wait for small arrays otherwise, as it keeps freed pages for a while."""
         if not SIMULATED:
             with self.lock:
                 self._small.tidy(self.synchronise)
@@ -120,8 +127,15 @@ class CudaDevice(Accounts):
             return self._whole(purpose, -(-n_bytes // PAGE_BYTES) * PAGE_BYTES)[:n_bytes]
 
     def _whole(self, purpose: str, n_bytes: int):
-        """Allocate uint8 [n_bytes] of the driver's, n_bytes as the driver counts them."""
-        self._tidy()
+        """Allocate uint8 [n_bytes] of the driver's, n_bytes as the driver counts them; where they are short, without empty blocks."""
+        self._settle()
+        try:
+            return self._of_driver(purpose, n_bytes)
+        except DeviceMemoryError:
+            self._tidy()
+            return self._of_driver(purpose, n_bytes)
+
+    def _of_driver(self, purpose: str, n_bytes: int):
         self.take(purpose, n_bytes)
         try:
             return self._guarded(purpose, n_bytes, lambda: cuda.device_array(n_bytes, np.uint8))

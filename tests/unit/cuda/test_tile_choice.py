@@ -8,9 +8,9 @@ if importlib.util.find_spec("numba_cuda") is None:
     pytest.skip("the package numba-cuda is not installed", allow_module_level=True)
 
 from strata.cuda.card.blueprint import Blueprint
+from strata.cuda.packed.lifted import FINE_BLOCK
 from strata.cuda.packed.products import Coded, Packed, listed_tiled, make_lists, plan
 from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, FEW_EXPERTS, LOW_EXPERTS, MIDDLE, SNUG, chunk_tile, expert_heights, experts_tile
-from strata.cuda.packed.tile_parts import FINE_BLOCK
 from strata.errors import DeviceError
 from strata.formats.table import FORMATS, by_name
 

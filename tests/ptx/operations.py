@@ -45,7 +45,7 @@ def streams() -> Iterator[Entry]:
         yield _entry(f"combine, write and norm{', known early' if is_known else ''}", build, "3*f32 i32 5*f32 F f32", 128)
     yield _entry("low-rank gate", s.low_rank_gate_kernel, "f32 I F", 64)
     yield _entry("mix", lambda t: s.mix_kernel(hidden, n_streams, t), f"3*f32 {CODED}", 64)
-    yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 64)
+    yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 96)
     yield _entry("activation", activation.activation_kernel, f"f32 f32 L f32 {CODED}", 64)
     yield _entry("draft streams", drafts.add_kernel, "f32 f32 I I L", 64)
     yield _entry("draft pick", drafts.pick_kernel, "f32 I i32 f32", 64)

@@ -1,8 +1,9 @@
 """The combination of experts' outputs: rank order, the shared expert last.
 
-y = w_0 f_0, then fused multiply-adds in rank order, then the shared expert with its gate: host/experts.py.  A device helper, so
-that the stream write can take the combined value without a kernel of its own.  Flat shapes: outputs [entries, H]; entry_of
-int32, weights float32 [rows, K]; shared [rows, H]; shared_gate [rows], the gate's logit.  Does not know: routers, tiers.
+y = w_0 f_0, then fused multiply-adds in rank order, then the shared expert with its gate: host/experts.py.  Device helpers, so
+that the stream write of a few rows can take combined values without a kernel of its own, and that kernel for many rows, where the blocks
+of all streams would read the outputs again.  Flat shapes: outputs [entries, H]; entry_of int32, weights float32 [rows, K]; shared [rows, H];
+shared_gate [rows], the gate's logit.  Does not know: routers, tiers, how many rows are many.
 """
 
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from strata.cuda.card.launch import Launch, Shape
 from strata.cuda.machine.on_cuda import sigmoid
 from strata.cuda.machine.posting import read_past, read_posted
 from strata.cuda.machine.seam import Target, fma, jit, kernel, launch_dependents, load_four_floats, mul, wait_for_dependency
+from strata.cuda.machine.shapes import require
+from strata.cuda.machine.stores import store_four_floats
 
-THREADS = 256
+MOST_THREADS = 640
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,21 +43,6 @@ class Combined:
     def arrays(self) -> tuple:
         """The arrays in the order in which kernels take them."""
         return self.outputs, self.entry_of, self.weights, self.shared, self.shared_gate
-
-
-@cache
-def combiner(hidden: int, n_used: int):
-    """Return device helper `combined(outputs, entry_of, weights, shared, shared_gate, row, i)`: value i of a row."""
-
-    @jit
-    def combined(outputs, entry_of, weights, shared, shared_gate, row, i):
-        first = row * n_used
-        total = mul(weights[first], outputs[np.int64(entry_of[first]) * hidden + i])
-        for rank in range(1, n_used):
-            total = fma(weights[first + rank], outputs[np.int64(entry_of[first + rank]) * hidden + i], total)
-        return fma(sigmoid(shared_gate[row]), shared[np.int64(row) * hidden + i], total)
-
-    return combined
 
 
 @cache
@@ -91,24 +79,34 @@ def combiner_of_four(hidden: int, n_used: int):
     return learn, combined
 
 
+def _threads(hidden: int) -> int:
+    """Threads of a row's block: each takes four neighbouring values at a time."""
+    return min(MOST_THREADS, (hidden + 127) // 128 * 32)
+
+
 @cache
 def combine_kernel(hidden: int, n_used: int, target: Target):
-    """Return kernel(outputs, entry_of, weights, shared, shared_gate, out); grid (H / THREADS, rows)."""
-    combined = combiner(hidden, n_used)
+    """Return kernel(outputs, entry_of, weights, shared, shared_gate, out): a block a row."""
+    learn, combined = combiner_of_four(hidden, n_used)
+    n_threads = _threads(hidden)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
-    @kernel(THREADS)
+    @kernel(n_threads)
     def run(outputs, entry_of, weights, shared, shared_gate, out):
+        entries, factors = cuda.local.array(n_used, np.int32), cuda.local.array(n_used, np.float32)
         go_on()
         wait_before()
-        i, row = np.int32(cuda.grid(1)), np.int32(cuda.blockIdx.y)
-        if i < hidden:
-            out[np.int64(row) * hidden + i] = combined(outputs, entry_of, weights, shared, shared_gate, row, i)
+        row = np.int32(cuda.blockIdx.x)
+        gate = learn(entry_of, weights, shared_gate, row, entries, factors)
+        for i in range(4 * np.int32(cuda.threadIdx.x), hidden, 4 * n_threads):
+            a, b, c, d = combined(outputs, entries, factors, shared, gate, row, np.int32(i))
+            store_four_floats(out, 4 * (np.int64(row) * hidden + i), a, b, c, d)
 
     return run
 
 
 def launch_combine(device: CudaDevice, hidden: int, combined: Combined, n_rows: int, out, programmatic: bool = False) -> Launch:
-    """out [rows, H] = the combined experts."""
-    shape = Shape(((hidden + THREADS - 1) // THREADS, n_rows), THREADS)
-    return Launch(device, combine_kernel(hidden, combined.n_used, device.target), shape, (*combined.arrays, out), programmatic)
+    """out [rows, H] = the combined experts; H mod 4 = 0."""
+    require(hidden % 4 == 0, f"hidden={hidden}", "four neighbouring values go together")
+    run, shape = combine_kernel(hidden, combined.n_used, device.target), Shape((n_rows, 1), _threads(hidden))
+    return Launch(device, run, shape, (*combined.arrays, out), programmatic)

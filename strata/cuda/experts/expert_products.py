@@ -36,7 +36,7 @@ from strata.formats.table import FORMATS
 MIN_BLOCKS = 3
 """Blocks that a multiprocessor should hold: bounds the registers."""
 ONE_ROW_BLOCKS = 2
-"""The same in windows of one row: gate_up's stages leave room for no more (expert_parts.ONE_ROW_GATE_UP), and 220 blocks of down need no more."""
+"""The same in windows of one row: 220 blocks need no more."""
 DOWN_TURNS = 2
 """Turns of a block of down: with 2, the 11 experts of one row of width 2560 are 220 blocks."""
 SHORT_DOWNS, SHORT_TURNS, FEW_ENTRIES = True, 4, 48

@@ -1,8 +1,8 @@
 """Products of many activation rows with short float weight rows (256 to 512 columns): 256 lanes, tiles of 16 rows x 32 outputs.
 
 The order of host/float_products.py, a thread's part as in float_tile_parts.py.  A block keeps the weights of its 32 outputs, widened,
-in shared memory and takes one tile of rows after the other, the next one's activations on their way meanwhile.  A lane has one or
-two elements here, so the tree counts as much as the products: per thread and tile of 320 columns 640 products, 448 additions in the thread and
+in shared memory and takes one tile of rows after the other, the next one's activations on their way meanwhile.  Its warps meet a second time,
+and it is stored, while the next one is computed: one barrier a tile.  A lane has one or two elements here, so the tree counts as much as the products: per thread and tile of 320 columns 640 products, 448 additions in the thread and
 150 more instructions for the levels 16 to 1.
 
 The levels 128, 64 and 32 are one line of code without a branch, made for a number of columns.  Sums of three lane groups fit into registers,
@@ -12,13 +12,12 @@ Shapes as in float_rows.py.  Does not know: what the product is for.
 """
 
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.floats.float_tile_meeting import meeting
+from strata.cuda.floats.float_tile_meeting import meet, read_places, store_tile, widened_place
 from strata.cuda.floats.float_tile_parts import (
     MEETING_BYTES, N_SUMS, OUTPUTS, ROWS, SIDE, STEP, THREADS, WEIGHT_BYTES, WIDEN_FOUR, X_BYTES, copied_row, copy_places,
     half_step, residue_of, row_copier, store_widened, whole_step, widened_output,
@@ -30,10 +29,6 @@ from strata.numerics.orders import WIDE
 LEAST_COLUMNS, MOST_COLUMNS = WIDE, 2 * WIDE
 BLOCKS = 640
 """Blocks wanted of a launch: a little less than five for each multiprocessor of a large card, one at a time on each."""
-WHOLE_COPIES = False
-"""Whether rows of whole steps are copied without a look at their end."""
-STORE_LATE = False
-"""Whether a tile's lanes meet a second time, and it is written, while the next one is computed: one barrier a tile, not two."""
 GROUP_STEPS = WIDE // STEP
 HALF = N_SUMS // 2
 
@@ -45,13 +40,13 @@ def splits_of(n_out: int, n_rows: int) -> int:
 
 
 def shared_bytes(n_in: int) -> int:
-    """Return the shared memory of a block: weights, two tiles of rows, the meeting of the warps (of two tiles where one is stored late)."""
-    return -(-n_in // STEP) * (WEIGHT_BYTES + 2 * X_BYTES) + (2 if STORE_LATE else 1) * MEETING_BYTES
+    """Return the shared memory of a block: weights, two tiles of rows, the meetings of the warps of two tiles."""
+    return -(-n_in // STEP) * (WEIGHT_BYTES + 2 * X_BYTES) + 2 * MEETING_BYTES
 
 
 def _step_copier(n_in: int, target: Target):
-    """Build `copy(to, places, source, element, n_in)`, as row_copier does, for one step."""
-    if not WHOLE_COPIES or n_in % STEP:
+    """Build `copy(to, places, source, element, n_in)`, as row_copier does, for one step; where rows end with a step it never looks at their end."""
+    if n_in % STEP:
         return row_copier(1, X_BYTES, STEP, target)
     copy_value = copier(4, 0, 0, target)
 
@@ -123,48 +118,18 @@ def _lanes_of_thread(n_in: int):
     return lanes
 
 
-def _ends(tile: SimpleNamespace):
-    """Build what stores tiles: `before(...)` ahead of a tile's products, `finish(...)` behind them, `last(...)` behind the last tile's.
-
-    Arguments are those of store_tile, `first_row` of the tile that is computed or comes next, then whether it lies in the first slot,
-    the rows from a block's tile to the next, and the tile's sums.
-    """
-    meet, store_tile = tile.meet, tile.store_tile
-
-    @jit
-    def nothing(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart):
-        return
-
-    @jit
-    def finish(at, thread, first_row, first_output, n_rows, n_out, out, is_first, sums):
-        meet(at, thread, sums)
-        cuda.syncthreads()
-        store_tile(at, thread, first_row, first_output, n_rows, n_out, out)
-
-    @jit
-    def store_before(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart):
-        if first_row >= apart:
-            store_tile(at + (MEETING_BYTES if is_first else 0), thread, np.int32(first_row - apart), first_output, n_rows, n_out, out)
-
-    @jit
-    def meet_only(at, thread, first_row, first_output, n_rows, n_out, out, is_first, sums):
-        meet(at + (0 if is_first else MEETING_BYTES), thread, sums)
-
-    @jit
-    def store_last(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart):
-        cuda.syncthreads()
-        store_before(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart)
-
-    return (store_before, meet_only, store_last) if STORE_LATE else (nothing, finish, nothing)
+@jit
+def store_before(at, thread, first_row, first_output, n_rows, n_out, out, is_first, apart):
+    """Store the tile before that of first_row, `apart` rows ahead of it, if the block had one; is_first: whether the next one lies in the first slot."""
+    if first_row >= apart:
+        store_tile(at + (MEETING_BYTES if is_first else 0), thread, np.int32(first_row - apart), first_output, n_rows, n_out, out)
 
 
 @cache
 def short_tiles(type_name: str, n_columns: int, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out) for n_in = n_columns; grid (n_out / OUTPUTS rounded up, splits_of(...))."""
     widen_four, value_bytes = WIDEN_FOUR[type_name]
-    copy_rows, tile = _step_copier(n_columns, target), meeting()
-    widened_place, read_places, (before, finish, last) = tile.widened_place, tile.read_places, _ends(tile)
-    done, lanes_of_thread = copies(target, 0), _lanes_of_thread(n_columns)
+    copy_rows, done, lanes_of_thread = _step_copier(n_columns, target), copies(target, 0), _lanes_of_thread(n_columns)
     commit, wait_all, n_steps = done.commit, done.wait, -(-n_columns // STEP)
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
 
@@ -207,11 +172,12 @@ def short_tiles(type_name: str, n_columns: int, target: Target):
             if coming < n_rows:
                 fetch_rows(other, to_rows, x_from, min(np.int32(coming + own_row), last_row), n_in)
             commit()
-            before(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, apart)
+            store_before(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, apart)
             lanes_of_thread(slot, shared + 0, residue, places, x_values, w_values, a, b, c)
-            finish(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, a)
+            meet(meeting + (0 if slot == x_at else MEETING_BYTES), thread, a)
             slot, other, first_row = other, slot, coming
-        last(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, apart)
+        cuda.syncthreads()
+        store_before(meeting, thread, first_row, first_output, n_rows, n_out, out, slot == x_at, apart)
         go_on()
 
     return run

@@ -18,21 +18,19 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.floats.float_tile_meeting import meeting
+from strata.cuda.floats.float_tile_meeting import meet, read_places, store_tile, widened_place
 from strata.cuda.floats.float_tile_parts import (
     LOW_HALF, MEETING_BYTES, N_SUMS, OUTPUTS, PARKED_BYTES, ROWS, SIDE, STEP, THREADS, WEIGHT_BYTES, WIDEN_FOUR, X_BYTES, ZERO, add_parked,
     clear, copied_row, copy_places, group_of, next_step, park, residue_of, row_copier, store_widened, widened_output,
 )
 from strata.cuda.machine.addresses import global_address, shared_address
 from strata.cuda.machine.seam import (
-    Target, add, bits, brain, copies, from_bits, half, jit, kernel, launch_dependents, load_two_words, wait_for_dependency,
+    Target, add, bits, brain, copies, from_bits, half, jit, kernel, launch_dependents, load_four_floats, load_two_words, wait_for_dependency,
 )
 from strata.numerics.orders import WIDE
 
 STEPS = 5
 """Elements of a lane per stage."""
-WIDEN_LATE = False
-"""Whether a stage's weights are widened behind the products of the stage before: at once, every warp waits for them there and then."""
 N_HELD = 4 * STEPS
 STAGE_BYTES = STEPS * (X_BYTES + WEIGHT_BYTES)
 SHARED_BYTES = max(2 * STAGE_BYTES, MEETING_BYTES) + 2 * PARKED_BYTES
@@ -43,8 +41,32 @@ def fits(capability: tuple[int, int]) -> bool:
     return (9, 0) <= capability < (11, 0)
 
 
-def _late_loader(widen):
-    """Build the same for values of two bytes that stay as they were read until they are stored: two words a step."""
+def _float_loader():
+    @jit
+    def load(weights, at, left, held):
+        for s in range(STEPS):
+            if left > WIDE * s:
+                v = 4 * s
+                held[v], held[v + 1], held[v + 2], held[v + 3] = load_four_floats(weights, at + 4 * WIDE * s)
+
+    @jit
+    def store(to, held):
+        for s in range(STEPS):
+            v = 4 * s
+            store_widened(to + WEIGHT_BYTES * s, held[v], held[v + 1], held[v + 2], held[v + 3])
+
+    return load, store
+
+
+def _stage_loader(type_name: str):
+    """Build `load(weights, at, left, held)` and `store(to, held)`: a thread's four elements of each step.
+
+    Values of two bytes stay as they were read until they are stored, two words a step: widened at once, every warp would wait for them
+    ahead of the products of the stage before.
+    """
+    if type_name == "F32":
+        return _float_loader()
+    widen = {"BF16": brain, "F16": half}[type_name]
 
     @jit
     def load(weights, at, left, held):
@@ -58,28 +80,6 @@ def _late_loader(widen):
         for s in range(STEPS):
             a, b = np.uint32(bits(held[2 * s])), np.uint32(bits(held[2 * s + 1]))
             store_widened(to + WEIGHT_BYTES * s, widen(a & LOW_HALF), widen(a >> 16), widen(b & LOW_HALF), widen(b >> 16))
-
-    return load, store
-
-
-def _stage_loader(type_name: str):
-    """Build `load(weights, at, left, held)` and `store(to, held)`: a thread's four elements of each step."""
-    if WIDEN_LATE and type_name != "F32":
-        return _late_loader({"BF16": brain, "F16": half}[type_name])
-    widen_four, value_bytes = WIDEN_FOUR[type_name]
-
-    @jit
-    def load(weights, at, left, held):
-        for s in range(STEPS):
-            if left > WIDE * s:
-                v = 4 * s
-                held[v], held[v + 1], held[v + 2], held[v + 3] = widen_four(weights, at + WIDE * value_bytes * s)
-
-    @jit
-    def store(to, held):
-        for s in range(STEPS):
-            v = 4 * s
-            store_widened(to + WEIGHT_BYTES * s, held[v], held[v + 1], held[v + 2], held[v + 3])
 
     return load, store
 
@@ -105,8 +105,7 @@ def float_tiles(type_name: str, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out); grid (n_out / OUTPUTS, n_rows / ROWS), rounded up."""
     value_bytes = WIDEN_FOUR[type_name][1]
     copy_rows = row_copier(STEPS, X_BYTES, WIDE, target)
-    (load_weights, store_weights), tile = _stage_loader(type_name), meeting()
-    widened_place, read_places, meet, store_tile = tile.widened_place, tile.read_places, tile.meet, tile.store_tile
+    load_weights, store_weights = _stage_loader(type_name)
     done = copies(target, 0)
     commit, wait_all = done.commit, done.wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)

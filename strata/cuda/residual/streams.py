@@ -4,7 +4,8 @@ The operations and orders of host/streams.py; norms use 32 lanes, one warp per s
 normed, gate [rows, C * H]; y, mixed [rows, H]; inject [rows, C]; low [rows, rank].
 
     launch_write_normalise    optionally R[c] += y * 2 sigmoid(inject[c] / C), then optionally one RMS norm per stream: a block
-                              has one stream of one row.  y is an array, or the experts' outputs combined on the way
+                              has one stream of one row.  y is an array, or the experts' outputs combined on the way, which a
+                              block of each stream then reads
     launch_low_rank_gate      in place: silu(low / C)
     launch_mix                mixed from normed and up . low, and its codes
 
@@ -40,17 +41,6 @@ KNOWN_EARLY = True
 """Whether a write of experts reads what the router gave before the previous kernel has ended, where it may."""
 NO_BLOCK, PLAIN, EXPERTS = 0, 1, 2
 """What a write adds: nothing, an array, or the combined experts."""
-
-
-@jit
-def mixed_value(normed, gate, row, i, hidden, n_streams):
-    """One value of the mix: streams ascending, the first product rounded, then fused."""
-    at = np.int64(row) * n_streams * hidden + i
-    total = mul(normed[at], sigmoid(gate[at]))
-    for c in range(1, n_streams):
-        at += hidden
-        total = fma(normed[at], sigmoid(gate[at]), total)
-    return div(total, np.float32(n_streams))
 
 
 def threads_of(hidden: int) -> int:
@@ -180,19 +170,28 @@ def low_rank_gate_kernel(target: Target):
 
 @cache
 def mix_kernel(hidden: int, n_streams: int, target: Target):
-    """Return kernel(normed, gate, mixed, codes, turned, scales, sums); grid (H / ROW_THREADS, rows), a warp per group."""
+    """Return kernel(normed, gate, mixed, codes, turned, scales, sums); grid (H / ROW_THREADS, rows), a warp per group.
+
+    Streams ascending, the first product rounded, then fused; all values are on their way before the first is used.
+    """
     code_group = group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(ROW_THREADS)
     def run(normed, gate, mixed, codes, turned, scales, sums):
+        values, logits = cuda.local.array(n_streams, np.float32), cuda.local.array(n_streams, np.float32)
         go_on()
         wait_before()
         i, row = np.int32(cuda.grid(1)), np.int32(cuda.blockIdx.y)
         if i >= hidden:
             return
-        value = mixed_value(normed, gate, row, i, hidden, n_streams)
-        at = np.int64(row) * hidden + i
+        for c in range(n_streams):
+            at = (np.int64(row) * n_streams + c) * hidden + i
+            values[c], logits[c] = normed[at], gate[at]
+        total = mul(values[0], sigmoid(logits[0]))
+        for c in range(1, n_streams):
+            total = fma(values[c], sigmoid(logits[c]), total)
+        value, at = div(total, np.float32(n_streams)), np.int64(row) * hidden + i
         mixed[at] = value
         code_group(value, i & 31, at >> 5, codes, turned, scales, sums)
 

@@ -1,7 +1,7 @@
 """Recording a window pass: each block of the model as prepared launches on buffers of the workspace.
 
 Given to the window pass in place of an executor, it computes nothing: it lists the launches that will.  A block's output is
-written into the streams by the launch that reads them next (or by `flush`), and experts are combined on that way.
+written into the streams by the launch that reads them next (or by `flush`), and experts of a few rows are combined on that way.
 Orders are the kernels'; which kernel serves a number of rows changes no bit.  Results are named to `taps` as they come about;
 where somebody looks (`is_apart`), operations that one launch can join get launches of their own, with the same bits, and blocks
 are written at once.  Does not know: graphs, stages' borders.
@@ -228,14 +228,15 @@ class Recorder:
         return SplitScratch(most, self.work.get("tops", heads), self.work.get("totals", heads), self.work.get("triples", heads * c.head_dim))
 
     def moe(self, layer: int, mixed: Mixed):
-        """The experts' outputs, to be combined by the launch that writes them; combined here where the block is seen."""
+        """The experts' outputs, to be combined by the launch that writes them; combined here in prompt chunks and where the block is seen."""
         # Made for each block and not kept: a recorder must not refer to itself, or dropped programs would hold their buffers.
         tier = None if self.meetings is None else self.meetings.recorder(layer, self.work, self.n, self._add)
         experts = MoeRecorder(self.device, self.config, self.work, self.n, self._add, self.taps, tier)
         combined = experts.block(self.placed.of(layer).moe, mixed.values, mixed.coded, layer)
-        if not self.taps.is_apart:
+        if self.n <= PLACES and not self.taps.is_apart:
             return combined
-        y = self.work.get("moe output", self.n * self.config.hidden)
+        # What an attention block left there was written into the streams before they were read for the experts.
+        y = self.work.get("block output", self.n * self.config.hidden)
         self._add(launch_combine(self.device, self.config.hidden, combined, self.n, y))
         self.taps.see("moe.output", layer, y, self.n, self.config.hidden)
         return y

@@ -55,11 +55,9 @@ def joined(stages: int, early: int, n_blocks: int) -> Variant:
     return Variant(f"joined of {stages} stages, {early} early, for {n_blocks} blocks", constants, ROW_KERNELS)
 
 
-def experts(gate_up: tuple[int, int, int], n_blocks: int, name: str, more: dict | None = None) -> Variant:
-    """Another cut of gate and up in windows of one row (units, stages, KiB), registers of them and of down left for n_blocks blocks."""
-    units, stages, kilobytes = gate_up
-    constants = {(PARTS, "ONE_ROW_GATE_UP"): (units, stages, kilobytes << 10), (PRODUCTS, "ONE_ROW_BLOCKS"): n_blocks}
-    return Variant(f"experts {name}", constants | (more or {}), (GATE_UP, DOWN))
+def experts(name: str, constants: dict) -> Variant:
+    """Other constants of gate and up, and of down."""
+    return Variant(f"experts {name}", constants, (GATE_UP, DOWN))
 
 
 def scan(n_at_once: int) -> Variant:
@@ -77,11 +75,9 @@ VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
     (Variant("joined of 2 turns", {(DENSE_ROWS, "LEAST_BLOCKS"): 512}), (1,)),
     (Variant("long rows of 3 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 3}), (1,)),
     (Variant("long rows of 4 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 4}), (1,)),
-    (experts((0, 4, 80), 3, "for 3 blocks"), (1,)),
-    (experts((0, 3, 60), 3, "of 3 stages for 3 blocks"), (1,)),
-    (experts((0, 3, 60), 2, "of 3 stages"), (1,)),
-    (experts((0, 4, 80), 3, "for 3 blocks, down in less room", {(PARTS, "DOWN_ROOM"): 46 << 10}), (1,)),
-    (experts((0, 4, 80), 2, "with down of 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
+    (experts("for 3 blocks", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}), (1,)),
+    (experts("for 3 blocks, down in less room", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3, (PARTS, "DOWN_ROOM"): 46 << 10}), (1,)),
+    (experts("with down of 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
     (scan(2), ROWS),
     (scan(3), (1,)),
     (Variant("streams of 320 threads", {(STREAMS, "MOST_STREAM_THREADS"): 320}, ((STREAMS, "stream_kernel"),)), ROWS),

@@ -119,6 +119,23 @@ def test_a_tier_with_and_without_a_ring_observed_too(model, planned, n_places):
     assert {"dispatch_kernel", "meet_kernel"} <= names and ("fetch_kernel" in names) == bool(n_places)
 
 
+@pytest.mark.parametrize(("n_rows", "is_ahead"), [(8, False), (9, True), (300, True)])
+def test_experts_of_chunks_are_combined_by_a_launch_ahead_of_the_write_that_reads_them(model, n_rows, is_ahead):
+    from strata.cuda.experts.combine import combine_kernel
+    from strata.rows import Segment, Window
+    from strata.windows.stage_pass import pass_blocks
+
+    executor, c = executor_of(model), model.config
+    combining = combine_kernel(c.hidden, c.n_used, executor.device.target)
+    launches = executor.record(Window.of([Segment(0, 0, (0,) * n_rows, 1)], True, is_prompt=is_ahead), True, pass_blocks)
+    combined = [n for n, launch in enumerate(launches) if launch.dispatcher is combining]
+    assert len(combined) == (c.n_layers if is_ahead else 0)
+    for n in combined:
+        written = launches[n].arguments[-1]
+        assert launches[n + 1].dispatcher.py_func.__qualname__.startswith("stream_kernel")
+        assert launches[n + 1].arguments[1].device_ctypes_pointer.value == written.device_ctypes_pointer.value
+
+
 def test_chunks_in_lent_memory_and_counts_of_routing(model, planned):
     from strata.cuda.memory.chunk_buffers import CardChunkLayout
     from strata.experts.usage import new_counts

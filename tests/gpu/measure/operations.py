@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -48,7 +49,7 @@ def window(n_rows: int, start: int = 3000):
 
 
 def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
-    from strata.cuda.experts.combine import Combined
+    from strata.cuda.experts.combine import Combined, launch_combine
     from strata.cuda.residual.read_mix import launch_read_mix
     from strata.cuda.residual.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
 
@@ -59,8 +60,9 @@ def streams(card, n: int) -> Iterator[tuple[str, Callable]]:
     entry_of = flat(card, np.arange(n * C.n_used, dtype=np.int32))
     experts = Combined(C.n_used, make(n * C.n_used, C.hidden), entry_of, make(n, C.n_used), make(n, C.hidden), make(n))
     ups = [flat(card, np.random.default_rng(s).integers(0, 200, 2 * width * C.low_rank).astype(np.uint8)) for s in range(sets)]
-    yield "write+norm", [(launch_write_normalise(card, C, residual, n, y=y, inject=inject, norm=norm, normed=normed),)] * sets
-    yield "combine+write+norm", [(launch_write_normalise(card, C, residual, n, experts=experts, inject=inject, norm=norm, normed=normed),)] * sets
+    write = partial(launch_write_normalise, card, C, residual, n, inject=inject, norm=norm, normed=normed)
+    yield "write+norm", [(write(y=y),)] * sets
+    yield "combine+write+norm", [(write(experts=experts),) if n <= 8 else (launch_combine(card, C.hidden, experts, n, y), write(y=y))] * sets
     if n > 8:
         gate = make(n, width)
         yield "low-rank gate", [(launch_low_rank_gate(card, low, n, C.low_rank, C.n_streams),)] * sets

@@ -41,6 +41,31 @@ def test_programs_for_a_haswell_and_for_an_older_cpu_compute_the_bits_of_this_cp
     assert len(set(here[1:])) == len(SOME)
 
 
+VNNI_ASSEMBLY = """
+from numba import types
+from strata.cpu_pool.instruction_sets import instruction_set
+from strata.cpu_pool.row_products import expert_rows
+from strata.formats.table import by_name
+
+address, pair, triple = types.int64, types.UniTuple(types.int64, 2), types.UniTuple(types.int64, 3)
+rows = expert_rows(by_name("IQ4_NL").type_id, instruction_set())
+rows.compile((address, address, pair, triple, pair, pair, address))
+print(instruction_set(), *rows.inspect_asm().values())
+"""
+
+
+@needs_avx2
+def test_programs_for_avx_vnni_alone_use_its_instruction_and_no_wider_register():
+    choice = {"NUMBA_CPU_NAME": "alderlake", "NUMBA_CPU_FEATURES": HASWELL + ",+avxvnni"}
+    command = [sys.executable, "-c", VNNI_ASSEMBLY]
+    done = subprocess.run(command, cwd=PROJECT, env={**os.environ, **choice}, capture_output=True, text=True)
+    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-2000:]}"
+    name, assembly = done.stdout.split(maxsplit=1)
+    assert name == "vnni"
+    assert assembly.count("{vex}\tvpdpbusd") == assembly.count("vpdpbusd") > 100
+    assert "zmm" not in assembly and "vpmaddubsw" not in assembly
+
+
 @needs_avx2
 def test_nothing_is_read_behind_the_last_weight():
     names = tuple(form.name for form in ALL)

@@ -6,8 +6,8 @@ import pytest
 from strata.cpu_pool.team import Team
 from strata.formats.table import by_name
 from tests.unit.cpu_pool.row_cases import (
-    ALL, ENDS, GEOMETRIES, ROW_COUNTS, SETS, Weights, Work, dense, fits, long_row_products, packed, pages_of, plain_codes, plain_products, random_rows,
-    random_weights, same_bits, vector_products,
+    ALL, ENDS, GEOMETRIES, OTHERS, ROW_COUNTS, SETS, Weights, Work, dense, fits, long_row_products, packed, pages_of, plain_codes, plain_products,
+    random_rows, random_weights, same_bits, vector_products,
 )
 from tests.unit.formats.blocks import n_halves, set_half
 from tests.unit.formats.vanishing import vanishing_rows, vanishing_weights
@@ -41,8 +41,8 @@ def test_bits_are_those_of_the_plain_loops_at_every_row_count_and_geometry(form,
     assert not same_bits(expected, plain_products(control, weights, work, plain_codes(control, x, 256))), "the comparison must see codes"
 
 
-@pytest.mark.parametrize("instructions", SETS[1:-1])
-@pytest.mark.parametrize("name", ["Q8_0", "Q5_1", "IQ2_XS"])
+@pytest.mark.parametrize("instructions", OTHERS)
+@pytest.mark.parametrize("name", ["Q8_0", "Q5_1", "IQ4_NL", "IQ2_XS"])
 def test_sets_between_the_best_and_the_least_compute_the_same_bits(name, instructions, control):
     for n_in in (n for n in (64, 256, 640) if fits(by_name(name), n)):
         weights, x = random_weights(by_name(name), n_in, N_OUT), random_rows(9, n_in)

@@ -85,7 +85,10 @@ def test_the_measure_of_cpu_time_notices_workers_that_spin():
         deadline = time.monotonic() + 10
         while sum(team.n_pieces_by_workers) == 0 and time.monotonic() < deadline:
             assert is_right(team)
-        assert cpu_seconds_over(0.3) > 0.03
+        used = cpu_seconds_over(0.3)
+        while used <= 0.03 and time.monotonic() < deadline:  # other programs may hold the cores
+            used = cpu_seconds_over(0.3)
+        assert used > 0.03
 
 
 def test_pinned_workers_compute_the_same():

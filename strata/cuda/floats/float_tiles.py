@@ -140,16 +140,16 @@ def float_tiles(type_name: str, target: Target):
         for turn in range(4):
             clear(a)
             clear(b)
-            for half in range(2):
-                following = np.int32(STEP * group_of(np.int32(2 * turn + half + 1)))
+            for side in range(2):
+                following = np.int32(STEP * group_of(np.int32(2 * turn + side + 1)))
                 for chunk in range(n_chunks):
                     coming = np.int32(here + per_stage) if chunk + 1 < n_chunks else following
-                    if chunk + 1 < n_chunks or 2 * turn + half < 7:
+                    if chunk + 1 < n_chunks or 2 * turn + side < 7:
                         copy_rows(other, to_rows, row_from, coming, n_in)
                         load_weights(weights, weights_from + value_bytes * np.int64(coming), np.int32(n_in - coming - own_element), held)
                     commit()
                     left = np.int32(n_in - here - residue)
-                    if half == 0:
+                    if side == 0:
                         _multiply(slot, left, places, x_values, w_values, a)
                     else:
                         _multiply(slot, left, places, x_values, w_values, b)

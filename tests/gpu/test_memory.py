@@ -60,9 +60,9 @@ def test_a_session_opened_and_closed_1000_times_leaks_nothing(model):
         return device.memory().reported_bytes
 
     reported_after(100)
-    taken, reports = dict(device.taken), [reported_after(500) for _ in range(2)]
-    print(f"reported after 600 sessions {reports[0]:,}, after 1,100 {reports[1]:,}")
+    taken, reports = dict(device.taken), [reported_after(100) for _ in range(10)]
+    print("reported after each 100 sessions", [f"{n:,}" for n in reports])
     measured = ("graphs", "kernels", FIRST_RUNS)
     assert {k: v for k, v in device.taken.items() if k not in measured} == {k: v for k, v in taken.items() if k not in measured}
-    assert reports[1] <= reports[0]
+    assert min(reports[5:]) <= max(reports[:5]), "a driver keeps freed pages for a while: readings go up and down, and must not only go up"
     device.close()

@@ -11,7 +11,8 @@
                                                         scalars of 8, 16 and 32 bits
     splat_half(bits) -> floats                          eight copies of the half-precision number with these bits, widened
     collect_words(at, stride)                           lane k: the 32-bit word at `at` + k * stride
-    collect_halves(at, stride) -> floats                lane k: the half-precision number there, widened; stride at least 2
+    collect_halves(at, stride) -> floats                lane k: the half-precision number there, widened
+    blend_halves(at, stride) -> floats                  the same with less shuffling and wider loads; stride at least 2
     collect_halves_twice(at, stride)                    lane k: the one at `at` + (k // 2) * stride
     widen_bytes(at) widen_shorts(at)                    lane k: the k-th of eight unsigned bytes or 16-bit words
     widen_brains(at) widen_halves(at) -> floats         eight bfloat16 or half-precision numbers
@@ -176,12 +177,12 @@ def splat_half(builder, bits):
 
 
 collect_words = _collector(WORDS, WORD_LANES, lambda builder, lanes: lanes)
-collect_halves_twice = _collector(FLOATS, SHORT_LANES, _from_halves, 2)
+collect_halves, collect_halves_twice = (_collector(FLOATS, SHORT_LANES, _from_halves, n) for n in (1, 2))
 
 
 @lane_operation(FLOATS, ADDRESS, ADDRESS)
-def collect_halves(builder, at, stride):
-    """Blend eight vectors, each read where its number lies in the lane that takes it: no shuffles, nothing read past the last number."""
+def blend_halves(builder, at, stride):
+    """Blend eight vectors, each read from where its number lies in the lane that takes it: nothing is read past the last number."""
     lanes, step = _read(builder, at, SHORT_LANES), builder.sub(stride, stride.type(2))
     for lane in range(1, N_LANES):
         at = builder.add(at, step)

@@ -1,12 +1,13 @@
 """Octets of the formats with 32 weights in a block: Q8_0, Q4_0, Q5_0, Q5_1, IQ4_NL.
 
 Eight blocks lie one after the other; words are collected from all eight at once.  Where codes are nibbles, the word of
-weights 4j .. 4j+3 and that of weights 16 + 4j .. share four bytes, low and high.
+weights 4j .. 4j+3 and that of weights 16 + 4j .. share four bytes, low and high.  Scales are blended where fifth bits are
+collected too, and shuffled together elsewhere: blending reads more.
 """
 
 import numpy as np
 
-from strata.cpu_pool.lane_memory import byte_table, collect_halves, collect_words
+from strata.cpu_pool.lane_memory import blend_halves, byte_table, collect_halves, collect_words
 from strata.cpu_pool.lanes import splat, splat_float
 from strata.cpu_pool.octets.contract import OctetReader
 from strata.cpu_pool.octets.nibbles import four_words, int8_levels, nibble_words
@@ -59,7 +60,7 @@ def build_q5_0() -> OctetReader:
     @jit
     def unpack(at):
         words = _with_fifth_bits(nibble_words(at + 6, stride), collect_words(at + 2, stride))
-        return words, collect_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
+        return words, blend_halves(at, stride), splat(ONE), splat(ONE), splat_float(ZERO)
 
     return OctetReader(unpack, bias=16, largest=31, has_scales=False)
 
@@ -70,7 +71,7 @@ def build_q5_1() -> OctetReader:
     @jit
     def unpack(at):
         words = _with_fifth_bits(nibble_words(at + 8, stride), collect_words(at + 4, stride))
-        return words, collect_halves(at, stride), splat(ONE), splat(ONE), collect_halves(at + 2, stride)
+        return words, blend_halves(at, stride), splat(ONE), splat(ONE), blend_halves(at + 2, stride)
 
     return OctetReader(unpack, largest=31, has_scales=False)
 

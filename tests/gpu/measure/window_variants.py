@@ -65,36 +65,38 @@ def scan(n_at_once: int) -> Variant:
     return Variant(f"scan for {n_at_once} heads at once", {(SCAN, "heads_at_once"): lambda device, n_blocks, keep: n_at_once})
 
 
-VARIANTS: tuple[tuple[Variant, tuple[int, ...]], ...] = (
-    (Variant("in force"), ROWS),
-    (one_row_blocks(6), (1,)),
-    (one_row_blocks(8), (1,)),
-    (joined(5, 2, 7), (1,)),
-    (joined(5, 4, 7), (1,)),
-    (joined(6, 5, 6), (1,)),
-    (Variant("joined of 2 turns", {(DENSE_ROWS, "LEAST_BLOCKS"): 512}), (1,)),
-    (Variant("long rows of 3 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 3}), (1,)),
-    (Variant("long rows of 4 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 4}), (1,)),
-    (experts("for 3 blocks", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}), (1,)),
-    (experts("for 3 blocks, down in less room", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3, (PARTS, "DOWN_ROOM"): 46 << 10}), (1,)),
-    (experts("with down of 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
-    (scan(2), ROWS),
-    (scan(3), (1,)),
-    (Variant("streams of 320 threads", {(STREAMS, "MOST_STREAM_THREADS"): 320}, ((STREAMS, "stream_kernel"),)), ROWS),
-    (Variant("down 4 turns", {(PRODUCTS, "DOWN_TURNS"): 4}), (8,)),
-    (Variant("down 8 turns", {(PRODUCTS, "DOWN_TURNS"): 8}), (8,)),
-    (Variant("few blocks as many", {(CUTS, "FEW_BLOCKS"): 0}), (8,)),
-    (Variant("joined of 4 turns", {(CUTS, "ONE_WAVE"): 264}), (8,)),
-    (Variant("joined of 2 turns", {(CUTS, "ONE_WAVE"): 528}), (8,)),
-    (Variant("wide rows of 2 steps", {(WIDE_ROWS, "STEPS"): 2}, ((WIDE_ROWS, "wide_rows"),)), (8,)),
-    (Variant("read mix 4 rows at once", {(READ_MIX, "ROWS_AT_ONCE"): (1, 2, 4)}), (8,)),
-)
-"""Variants and the rows of the windows that they concern; the first is what is in force."""
+def variants() -> tuple[tuple[Variant, tuple[int, ...]], ...]:
+    """Variants and the rows of the windows that they concern; the first is what is in force."""
+    return (
+        (Variant("in force"), ROWS),
+        (one_row_blocks(6), (1,)),
+        (one_row_blocks(8), (1,)),
+        (joined(5, 2, 7), (1,)),
+        (joined(5, 4, 7), (1,)),
+        (joined(6, 5, 6), (1,)),
+        (Variant("joined of 2 turns", {(DENSE_ROWS, "LEAST_BLOCKS"): 512}), (1,)),
+        (Variant("long rows of 3 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 3}), (1,)),
+        (Variant("long rows of 4 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 4}), (1,)),
+        (experts("for 3 blocks", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}), (1,)),
+        (experts("for 3 blocks, down in less room", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3, (PARTS, "DOWN_ROOM"): 46 << 10}), (1,)),
+        (experts("with down of 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
+        (scan(2), ROWS),
+        (scan(3), (1,)),
+        (Variant("streams of 320 threads", {(STREAMS, "MOST_STREAM_THREADS"): 320}, ((STREAMS, "stream_kernel"),)), ROWS),
+        (Variant("down 4 turns", {(PRODUCTS, "DOWN_TURNS"): 4}), (8,)),
+        (Variant("down 8 turns", {(PRODUCTS, "DOWN_TURNS"): 8}), (8,)),
+        (Variant("few blocks as many", {(CUTS, "FEW_BLOCKS"): 0}), (8,)),
+        (Variant("joined of 4 turns", {(CUTS, "ONE_WAVE"): 264}), (8,)),
+        (Variant("joined of 2 turns", {(CUTS, "ONE_WAVE"): 528}), (8,)),
+        (Variant("wide rows of 2 steps", {(WIDE_ROWS, "STEPS"): 2}, ((WIDE_ROWS, "wide_rows"),)), (8,)),
+        (Variant("read mix 4 rows at once", {(READ_MIX, "ROWS_AT_ONCE"): (1, 2, 4)}), (8,)),
+    )
+
 
 
 def chosen(words: list[str]) -> list[tuple[Variant, tuple[int, ...]]]:
     """The first variant, and those whose names hold one of the words (without words: all)."""
-    first, *others = VARIANTS
+    first, *others = variants()
     return [first, *(one for one in others if not words or any(word in one[0].name for word in words))]
 
 

@@ -27,8 +27,8 @@ def cases():
 
 
 def is_quick(number: int, entry, which: int) -> bool:
-    """Whether an entry is compiled for a capability in the default run: every fourth representative one, the capabilities in turn."""
-    return entry.representative and number % (4 * len(CAPABILITIES)) == which
+    """Whether an entry is compiled for a capability in the default run: every sixth representative one, the capabilities in turn."""
+    return entry.representative and number % (6 * len(CAPABILITIES)) == which
 
 
 @pytest.mark.parametrize(("entry", "capability"), cases())

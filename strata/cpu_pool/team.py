@@ -22,7 +22,7 @@ from strata.cpu_pool.job import (
     ALLOWED, CORE, LINE_WORDS, LOCK, N_WORKERS, PIECES_RUN, PLACEMENT, PROCESS, SPIN_NS, STOP, SUBMITTER_CORE, THREAD,
     run_claimed, wait_for_work, wake_workers,
 )
-from strata.cpu_pool.placement import KEEP_OFF, MOST_CORES, OWN_CORES, core_here
+from strata.cpu_pool.placement import ANYWHERE, KEEP_OFF, MOST_CORES, OWN_CORES, core_here
 from strata.errors import DeviceError, UsageError
 from strata.numerics.cpu import kernel
 
@@ -93,7 +93,7 @@ def _allow(control: np.ndarray, cores: list[int]) -> None:
     """Set the bits of the cores that workers may use; with one core only, workers share it with the submitter."""
     for core in cores:
         control[ALLOWED + core // 64] |= np.int64(1) << np.int64(core % 64)
-    control[PLACEMENT] = KEEP_OFF if len(cores) > 1 else 0
+    control[PLACEMENT] = KEEP_OFF if len(cores) > 1 else ANYWHERE
 
 
 def _own_cores(control: np.ndarray, cores: list[int]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from strata.cpu_pool.atomics import clock_ns, load_flag, pause, store_flag
+from strata.cpu_pool.atomics import clock_ns, load_flag, store_flag
 from strata.cuda.card.device import CudaDevice
 from strata.cuda.card.graphs import GraphTable
 from strata.cuda.card.launch import Launch
@@ -26,7 +26,7 @@ from strata.cuda.tier.mailbox import (
 from strata.cuda.tier.meeting_kernels import PATIENCE_NS, send_served
 from strata.cuda.tier.record_tier import TierRecorder
 from strata.cuda.tier.routing_log import count_window
-from strata.cuda.tier.serving import COMPUTED, SILENT, STOPPED, WAITED, server
+from strata.cuda.tier.serving import COMPUTED, SILENT, STOPPED, WAITED, has_message, server
 from strata.cuda.tier.tier_tables import TierTables
 from strata.errors import DeviceError
 from strata.model.config import ModelConfig
@@ -77,15 +77,11 @@ def await_message(headers, place, last, step, wait_ns):
     nothing for wait_ns."""
     until = clock_ns() + wait_ns
     while place < last:
-        flag = load_flag(headers, place * FIELDS + FLAG)
-        if flag >> 1 == step:
-            if flag & 1:
-                return place
-            place += 1
-        else:
-            pause()
-            if clock_ns() > until:
-                return -1 - place
+        if not has_message(headers, place * FIELDS, step, until):
+            return -1 - place
+        if load_flag(headers, place * FIELDS + FLAG) & 1:
+            return place
+        place += 1
     return place
 
 

@@ -1,7 +1,8 @@
 """Which rows and outputs of a float tile a thread has, and how its sums meet those of others: the tree's levels 16 to 1.
 
-The levels 16 and 8 join the four residues of a warp (each step hands half of a thread's sums over), the levels 4, 2, 1 the eight warps, in
-shared memory.  Threads that keep the second half of their rows or outputs have it first, so that nothing is selected.
+Of a thread's place in its warp, bit 0 and 2 choose its outputs, bit 1 its rows, bits 3 and 4 its residue: neighbours have the same rows, threads
+two apart the same outputs, so that a read of 16 bytes takes two passes of shared memory where it else takes four.  The levels 16 and 8
+join the four residues of a warp (each step hands half of a thread's sums over), the levels 4, 2, 1 the eight warps, in shared memory.  Threads that keep the second half of their rows or outputs have it first, so that nothing is selected.
 
     widened_place(thread)                        where the first of a thread's four widened weights goes in a step's weights, the others 128 bytes apart
     read_places(thread)                          where a thread's rows (two pieces of four) and outputs (two pieces) of its residue lie in a step
@@ -53,23 +54,24 @@ def widened_place(thread):
 
 @jit
 def read_places(thread):
-    t, ty, tx, odd, last = residue_of(thread), (thread >> 2) & 1, (thread >> 3) & 3, thread & 1, (thread >> 1) & 1
+    t, ty, tx = residue_of(thread), (thread >> 1) & 1, (thread & 1) | ((thread >> 1) & 2)
+    odd, last = (thread >> 3) & 1, (thread >> 4) & 1
     return x_place(t, ty + 2 * odd), x_place(t, ty + 2 - 2 * odd), _weight_place(t, tx + 4 * last), _weight_place(t, tx + 4 - 4 * last)
 
 
 @jit
 def _place_of(lane, o, r):
     """Byte of a lane's value of output o and row r (0 .. 3 each) in its warp's part: a warp's reads meet no bank twice."""
-    return 4 * (lane ^ (r & 1) ^ (2 * (o & 2))) + 128 * (4 * o + r)
+    return 4 * (lane ^ (2 * (r & 1)) ^ (4 * (o & 2))) + 128 * (4 * o + r)
 
 
 @jit
 def meet(at, thread, sums):
     for v in range(32):
-        sums[v] = add(sums[v], exchange_float(sums[v + 32], np.int32(2)))
+        sums[v] = add(sums[v], exchange_float(sums[v + 32], np.int32(16)))
     for o in range(4):
         for r in range(4):
-            sums[4 * o + r] = add(sums[8 * o + r], exchange_float(sums[8 * o + r + 4], np.int32(1)))
+            sums[4 * o + r] = add(sums[8 * o + r], exchange_float(sums[8 * o + r + 4], np.int32(8)))
     to, lane = at + 2048 * (thread >> 5), thread & 31
     for o in range(4):
         for r in range(4):
@@ -80,6 +82,7 @@ def meet(at, thread, sums):
 def store_tile(at, thread, first_row, first_output, n_rows, n_out, out):
     pair, own_row = thread & 15, thread >> 4
     o, r, piece, row_piece = 2 * (pair & 1), own_row & 3, pair >> 1, own_row >> 2
-    place = at + _place_of((row_piece >> 1) | (2 * (piece >> 2)) | (4 * (row_piece & 1)) | (8 * (piece & 3)), o, r)
+    lane = (piece & 1) | (2 * (row_piece & 1)) | (2 * (piece & 2)) | (8 * (row_piece >> 1)) | (16 * (piece >> 2))
+    place = at + _place_of(lane, o, r)
     row, n = np.int32(first_row + own_row), np.int32(first_output + 2 * pair)
     _store(_total(place), _total(place + 512), row, n, n_rows, n_out, out)

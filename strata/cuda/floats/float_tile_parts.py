@@ -1,6 +1,6 @@
 """The inner parts of float products in tiles of 16 rows x 32 outputs: staging, one step, parking.
 
-Lane = t + 32 j.  A thread has one residue t (t = warp + 8 r, r = thread mod 4) of 8 rows x 8 outputs; the lane groups j
+Lane = t + 32 j.  A thread has one residue t (t = warp + 8 r, r the two upper bits of its place in the warp) of 8 rows x 8 outputs; the lane groups j
 follow one another in the order 0 4 2 6 1 5 3 7, so that the tree's levels 128, 64 and 32 are additions inside the thread; the lower
 levels and the places of weights in shared memory are those of float_tile_meeting.py.
 
@@ -119,7 +119,7 @@ def store_widened(to, w0, w1, w2, w3):
 
 @jit
 def residue_of(thread):
-    return np.int32((thread >> 5) + 8 * (thread & 3))
+    return np.int32((thread >> 5) + 8 * ((thread >> 3) & 3))
 
 
 def whole_step(fresh: bool):

@@ -1,13 +1,12 @@
-"""Products of many activation rows with float weights: 256 lanes, tiles of 16 rows x 32 outputs.
+"""Products of many activation rows with float weights: 256 lanes, tiles of 32 rows x 32 outputs.
 
-The order of host/float_products.py.  A block has one tile and goes through the lane groups one after the other, in stages of
-STEPS elements a residue, two stages in flight; see float_tile_parts.py for who has which lane.  Sums of the tree's levels 64 and 32
-wait in shared memory.
+The order of host/float_products.py.  Lane = t + 16 v.  A thread has one residue t (t = warp + 8 r, r the highest bit of its place in the warp) of
+8 rows x 8 outputs and takes its sixteen lanes one after the other, in the order in which the tree's levels 128, 64, 32 and 16 join
+them: four lanes make a sum in registers, two sums wait in shared memory.  The levels 8 to 1: float_tile_stages.py.  Elements
+arrive in stages of STEPS steps, SLOTS in flight: rows are copied three stages ahead, weights read two ahead and widened one ahead.
 
-Bounds for a residue's element (64 fused products a thread): 16 cycles of a multiprocessor's float units; 6 to 16 of its
-shared memory (4 reads of 16 bytes, which threads of equal residue share) and 3 for copies; 24 bytes of L2 a cycle at full float
-speed, where about 24 to 30 can be had.  About 85 instructions are issued for 64 products.  One block of eight warps fits on a
-multiprocessor.
+Bounds for a step (64 fused products a thread): 128 cycles of a multiprocessor's float units; 64 of its shared memory for reads,
+32 for copies, 16 for weights; 3 KB of L2, where about 24 to 30 bytes a cycle can be had.  One block of eight warps fits on a multiprocessor.
 
 Shapes as in float_rows.py.  Does not know: what the product is for.
 """
@@ -18,22 +17,19 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.floats.float_tile_meeting import meet, read_places, store_tile, widened_place
-from strata.cuda.floats.float_tile_parts import (
-    LOW_HALF, MEETING_BYTES, N_SUMS, OUTPUTS, PARKED_BYTES, ROWS, SIDE, STEP, THREADS, WEIGHT_BYTES, WIDEN_FOUR, X_BYTES, ZERO, add_parked,
-    clear, copied_row, copy_places, group_of, next_step, park, residue_of, row_copier, store_widened, widened_output,
+from strata.cuda.floats.float_tile_parts import N_SUMS, PARKED_BYTES, SIDE, WIDEN_FOUR, ZERO, add_parked, clear, next_step, park
+from strata.cuda.floats.float_tile_stages import (
+    OUTPUTS, RESIDUES, ROWS, STAGE_BYTES, STEP_BYTES, STEPS, THREADS, meet, read_places, residue_of, row_copier, row_places, store_tile,
+    weight_loader, weight_place,
 )
 from strata.cuda.machine.addresses import global_address, shared_address
-from strata.cuda.machine.seam import (
-    Target, add, bits, brain, copies, from_bits, half, jit, kernel, launch_dependents, load_four_floats, load_two_words, wait_for_dependency,
-)
+from strata.cuda.machine.seam import Target, add, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.numerics.orders import WIDE
 
-STEPS = 5
-"""Elements of a lane per stage."""
-N_HELD = 4 * STEPS
-STAGE_BYTES = STEPS * (X_BYTES + WEIGHT_BYTES)
-SHARED_BYTES = max(2 * STAGE_BYTES, MEETING_BYTES) + 2 * PARKED_BYTES
+SLOTS = 4
+LANES = WIDE // RESIDUES
+PER_STAGE = WIDE * STEPS
+SHARED_BYTES = SLOTS * STAGE_BYTES + 2 * PARKED_BYTES
 
 
 def fits(capability: tuple[int, int]) -> bool:
@@ -41,75 +37,94 @@ def fits(capability: tuple[int, int]) -> bool:
     return (9, 0) <= capability < (11, 0)
 
 
-def _float_loader():
-    @jit
-    def load(weights, at, left, held):
-        for s in range(STEPS):
-            if left > WIDE * s:
-                v = 4 * s
-                held[v], held[v + 1], held[v + 2], held[v + 3] = load_four_floats(weights, at + 4 * WIDE * s)
-
-    @jit
-    def store(to, held):
-        for s in range(STEPS):
-            v = 4 * s
-            store_widened(to + WEIGHT_BYTES * s, held[v], held[v + 1], held[v + 2], held[v + 3])
-
-    return load, store
+@jit
+def _first_of(lane):
+    """The first element of a thread's lane 0 .. 15, residue 0: the lanes come with the bits of their number turned round."""
+    return np.int32(RESIDUES * (((lane & 1) << 3) | ((lane & 2) << 1) | ((lane & 4) >> 1) | (lane >> 3)))
 
 
-def _stage_loader(type_name: str):
-    """Build `load(weights, at, left, held)` and `store(to, held)`: a thread's four elements of each step.
+@jit
+def _following(stage, n_in, n_chunks):
+    """The stage behind (lane, chunk of it, first element): behind the last lane the element is n_in."""
+    lane, chunk, element = stage
+    if chunk + 1 < n_chunks:
+        return lane, np.int32(chunk + 1), np.int32(element + PER_STAGE)
+    lane = np.int32(lane + 1)
+    return lane, np.int32(0), _first_of(lane) if lane < LANES else np.int32(n_in)
 
-    Values of two bytes stay as they were read until they are stored, two words a step: widened at once, every warp would wait for them
-    ahead of the products of the stage before.
-    """
-    if type_name == "F32":
-        return _float_loader()
-    widen = {"BF16": brain, "F16": half}[type_name]
 
-    @jit
-    def load(weights, at, left, held):
-        for s in range(STEPS):
-            if left > WIDE * s:
-                a, b = load_two_words(weights, at + 2 * WIDE * s)
-                held[2 * s], held[2 * s + 1] = from_bits(np.int32(a)), from_bits(np.int32(b))
-
-    @jit
-    def store(to, held):
-        for s in range(STEPS):
-            a, b = np.uint32(bits(held[2 * s])), np.uint32(bits(held[2 * s + 1]))
-            store_widened(to + WEIGHT_BYTES * s, widen(a & LOW_HALF), widen(a >> 16), widen(b & LOW_HALF), widen(b >> 16))
-
-    return load, store
+@jit
+def _next_slot(slot):
+    return np.int32(slot + STAGE_BYTES) if slot < (SLOTS - 1) * STAGE_BYTES else np.int32(0)
 
 
 @jit
 def _multiply(at, left, places, x, w, sums):
     """The steps of a stage that this thread's residue has; written out where it has all, so that reads run ahead."""
-    to = at + STEPS * X_BYTES
     if left > WIDE * (STEPS - 1):
-        next_step(at, to, places, x, w, sums)
-        next_step(at + X_BYTES, to + WEIGHT_BYTES, places, x, w, sums)
-        next_step(at + 2 * X_BYTES, to + 2 * WEIGHT_BYTES, places, x, w, sums)
-        next_step(at + 3 * X_BYTES, to + 3 * WEIGHT_BYTES, places, x, w, sums)
-        next_step(at + 4 * X_BYTES, to + 4 * WEIGHT_BYTES, places, x, w, sums)
+        next_step(at, at, places, x, w, sums)
+        next_step(at + STEP_BYTES, at + STEP_BYTES, places, x, w, sums)
+        next_step(at + 2 * STEP_BYTES, at + 2 * STEP_BYTES, places, x, w, sums)
+        next_step(at + 3 * STEP_BYTES, at + 3 * STEP_BYTES, places, x, w, sums)
+        next_step(at + 4 * STEP_BYTES, at + 4 * STEP_BYTES, places, x, w, sums)
     else:
         for s in range(STEPS - 1):
             if left > WIDE * s:
-                next_step(at + X_BYTES * s, to + WEIGHT_BYTES * s, places, x, w, sums)
+                next_step(at + STEP_BYTES * s, at + STEP_BYTES * s, places, x, w, sums)
 
 
 @cache
 def float_tiles(type_name: str, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out); grid (n_out / OUTPUTS, n_rows / ROWS), rounded up."""
     value_bytes = WIDEN_FOUR[type_name][1]
-    copy_rows = row_copier(STEPS, X_BYTES, WIDE, target)
-    load_weights, store_weights = _stage_loader(type_name)
-    done = copies(target, 0)
-    commit, wait_all = done.commit, done.wait
+    copy_all, copy_some = row_copier(target)
+    load_weights, store_weights, n_held = weight_loader(type_name)
+    commit, wait_two, wait_all = copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    per_stage, parked_at = WIDE * STEPS, SHARED_BYTES - 2 * PARKED_BYTES
+    parked_at = SLOTS * STAGE_BYTES
+
+    @jit
+    def fetch_rows(to, rows, element, n_in):
+        """Send a stage's rows on their way."""
+        places, sources, own = rows
+        at = 4 * np.int64(element)
+        here = sources[0] + at, sources[1] + at
+        if element + (PER_STAGE - WIDE + RESIDUES) <= n_in:
+            copy_all(to, places, here)
+        else:
+            copy_some(to, places, here, np.int32(n_in - element - own))
+        commit()
+
+    @jit
+    def fetch_weights(weights, source, element, n_in, own, held):
+        at = source + value_bytes * np.int64(element)
+        if element + (PER_STAGE - WIDE + RESIDUES) <= n_in:
+            load_weights(weights, at, np.int32(PER_STAGE), held)
+        else:
+            load_weights(weights, at, np.int32(n_in - element - own), held)
+
+    @jit
+    def compute_lane(shared, weights, sources, n_in, n_chunks, own, places, held, x, w, coming, state, sums):
+        """A lane's chain, into `sums`: a stage at a time, while those behind it arrive.
+
+        coming: the stage whose rows are asked for next; state: the slot to be read, the slot that is free, the elements of this
+        stage and the two behind it.
+        """
+        rows, weights_from = sources
+        to_weights, pair, residue = own
+        clear(sums)
+        for chunk in range(n_chunks):
+            here, free, now, second, third = state
+            following = _next_slot(here)
+            store_weights(shared + (following + to_weights), held)
+            fetch_weights(weights, weights_from, third, n_in, pair, held)
+            fetch_rows(shared + free, rows, coming[2], n_in)
+            _multiply(shared + here, np.int32(n_in - now - residue), places, x, w, sums)
+            wait_two()
+            cuda.syncthreads()
+            state = following, here, second, third, coming[2]
+            coming = _following(coming, n_in, n_chunks)
+        return coming, state
 
     @kernel(THREADS, 1)
     def run(weights, n_in, n_out, n_rows, x, out):
@@ -117,55 +132,50 @@ def float_tiles(type_name: str, target: Target):
         wait_before()
         thread = np.int32(cuda.threadIdx.x)
         first_output, first_row = np.int32(np.int32(cuda.blockIdx.x) * OUTPUTS), np.int32(np.int32(cuda.blockIdx.y) * ROWS)
-        row = min(np.int32(first_row + copied_row(thread)), np.int32(n_rows - 1))
-        own_output = min(np.int32(first_output + widened_output(thread)), np.int32(n_out - 1))
-        row_from = global_address(x) + 4 * np.int64(row) * n_in
-        own_element, own_place = np.int32(4 * (thread & 7)), widened_place(thread) + STEPS * X_BYTES
-        weights_from = (np.int64(own_output) * n_in + own_element) * value_bytes
-        to_rows, places, residue = copy_places(thread), read_places(thread), residue_of(thread)
-        parked = shared + (parked_at + 4 * thread)
-        n_chunks = np.int32((n_in + per_stage - 1) // per_stage)
-        a, b = cuda.local.array(N_SUMS, np.float32), cuda.local.array(N_SUMS, np.float32)
-        held, x_values, w_values = cuda.local.array(N_HELD, np.float32), cuda.local.array(SIDE, np.float32), cuda.local.array(SIDE, np.float32)
-        for v in range(N_HELD):
+        own, pair, own_row = np.int32(thread & 15), np.int32(2 * (thread & 7)), np.int32(first_row + (thread >> 4))
+        own_output = min(np.int32(first_output + (thread >> 3)), np.int32(n_out - 1))
+        low, high = min(own_row, np.int32(n_rows - 1)), min(np.int32(own_row + 16), np.int32(n_rows - 1))
+        x_from = global_address(x)
+        rows = row_places(thread), (x_from + 4 * (np.int64(low) * n_in + own), x_from + 4 * (np.int64(high) * n_in + own)), own
+        sources = rows, (np.int64(own_output) * n_in + pair) * value_bytes
+        places, of_thread = read_places(thread), (weight_place(thread), pair, residue_of(thread))
+        parked, n_chunks = shared + (parked_at + 4 * thread), np.int32((n_in + PER_STAGE - 1) // PER_STAGE)
+        a, b, c = cuda.local.array(N_SUMS, np.float32), cuda.local.array(N_SUMS, np.float32), cuda.local.array(N_SUMS, np.float32)
+        held, x_values, w_values = cuda.local.array(n_held, np.float32), cuda.local.array(SIDE, np.float32), cuda.local.array(SIDE, np.float32)
+        for v in range(n_held):
             held[v] = ZERO
 
-        copy_rows(shared + 0, to_rows, row_from, np.int32(0), n_in)
-        commit()
-        load_weights(weights, weights_from, np.int32(n_in - own_element), held)
-        store_weights(shared + own_place, held)
-        wait_all()
+        first = np.int32(0), np.int32(0), np.int32(0)
+        second = _following(first, n_in, n_chunks)
+        third = _following(second, n_in, n_chunks)
+        fetch_rows(shared + 0, rows, first[2], n_in)
+        fetch_rows(shared + STAGE_BYTES, rows, second[2], n_in)
+        fetch_rows(shared + 2 * STAGE_BYTES, rows, third[2], n_in)
+        fetch_weights(weights, sources[1], first[2], n_in, pair, held)
+        store_weights(shared + of_thread[0], held)
+        fetch_weights(weights, sources[1], second[2], n_in, pair, held)
+        wait_two()
         cuda.syncthreads()
-        slot, other, here = shared + 0, shared + STAGE_BYTES, np.int32(0)
-        for turn in range(4):
-            clear(a)
-            clear(b)
-            for side in range(2):
-                following = np.int32(STEP * group_of(np.int32(2 * turn + side + 1)))
-                for chunk in range(n_chunks):
-                    coming = np.int32(here + per_stage) if chunk + 1 < n_chunks else following
-                    if chunk + 1 < n_chunks or 2 * turn + side < 7:
-                        copy_rows(other, to_rows, row_from, coming, n_in)
-                        load_weights(weights, weights_from + value_bytes * np.int64(coming), np.int32(n_in - coming - own_element), held)
-                    commit()
-                    left = np.int32(n_in - here - residue)
-                    if side == 0:
-                        _multiply(slot, left, places, x_values, w_values, a)
-                    else:
-                        _multiply(slot, left, places, x_values, w_values, b)
-                    store_weights(other + own_place, held)
-                    wait_all()
-                    cuda.syncthreads()
-                    slot, other, here = other, slot, coming
+        coming, state = _following(third, n_in, n_chunks), (np.int32(0), np.int32(3 * STAGE_BYTES), first[2], second[2], third[2])
+        for two in range(LANES // 2):
+            coming, state = compute_lane(shared, weights, sources, n_in, n_chunks, of_thread, places, held, x_values, w_values, coming, state, a)
+            coming, state = compute_lane(shared, weights, sources, n_in, n_chunks, of_thread, places, held, x_values, w_values, coming, state, b)
             for v in range(N_SUMS):
                 a[v] = add(a[v], b[v])
-            if turn == 0 or turn == 2:
-                park(parked, a)
+            if two & 1 == 0:
+                for v in range(N_SUMS):
+                    c[v] = a[v]
             else:
-                add_parked(parked, a)
-                if turn == 1:
-                    park(parked + PARKED_BYTES, a)
+                for v in range(N_SUMS):
+                    a[v] = add(c[v], a[v])
+                if two & 2 == 0:
+                    park(parked, a)
+                else:
+                    add_parked(parked, a)
+                    if two & 4 == 0:
+                        park(parked + PARKED_BYTES, a)
         add_parked(parked + PARKED_BYTES, a)
+        wait_all()
         meet(shared + 0, thread, a)
         cuda.syncthreads()
         store_tile(shared + 0, thread, first_row, first_output, n_rows, n_out, out)

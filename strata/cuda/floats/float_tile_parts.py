@@ -122,21 +122,35 @@ def residue_of(thread):
     return np.int32((thread >> 5) + 8 * ((thread >> 3) & 3))
 
 
+@jit
+def read_step(x_at, w_at, places, x, w):
+    """One element of 8 rows and of 8 outputs."""
+    low_rows, high_rows, low_outputs, high_outputs = places
+    x[0], x[1], x[2], x[3] = shared_four_floats(x_at + low_rows)
+    w[0], w[1], w[2], w[3] = shared_four_floats(w_at + low_outputs)
+    x[4], x[5], x[6], x[7] = shared_four_floats(x_at + high_rows)
+    w[4], w[5], w[6], w[7] = shared_four_floats(w_at + high_outputs)
+
+
 def whole_step(fresh: bool):
     """Build `step(x_at, w_at, places, x, w, sums)`: one element of 8 rows x 8 outputs; sums[8 o + r].  A lane's first step is `fresh`, from +0."""
 
     @jit
     def step(x_at, w_at, places, x, w, sums):
-        low_rows, high_rows, low_outputs, high_outputs = places
-        x[0], x[1], x[2], x[3] = shared_four_floats(x_at + low_rows)
-        w[0], w[1], w[2], w[3] = shared_four_floats(w_at + low_outputs)
-        x[4], x[5], x[6], x[7] = shared_four_floats(x_at + high_rows)
-        w[4], w[5], w[6], w[7] = shared_four_floats(w_at + high_outputs)
+        read_step(x_at, w_at, places, x, w)
         for o in range(SIDE):
             for r in range(SIDE):
                 sums[SIDE * o + r] = fma(w[o], x[r], ZERO if fresh else sums[SIDE * o + r])
 
     return step
+
+
+@jit
+def multiply(x, w, sums):
+    """What `next_step` does with the values that it has read."""
+    for o in range(SIDE):
+        for r in range(SIDE):
+            sums[SIDE * o + r] = fma(w[o], x[r], sums[SIDE * o + r])
 
 
 def half_step(fresh: bool, upper: bool, to: int):

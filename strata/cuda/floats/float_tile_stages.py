@@ -6,7 +6,7 @@ so neither copies of rows (16 elements of two rows at once) nor stored weights (
 its warp, bits 0 and 2 choose its outputs, bits 1 and 3 its rows, bit 4 its residue: neighbours have the same rows, threads two
 apart the same outputs, so that a read of 16 bytes takes two passes of shared memory where it else takes four.
 
-    row_places(thread), row_copier(target)        a thread copies element thread mod 16 of two rows, 16 apart
+    row_places(thread), row_copier(target)        a thread copies element thread mod 16 of two rows, 16 apart, of one step or of a stage
     weight_place(thread), weight_loader(name)     a thread widens two neighbouring elements of one output
     read_places(thread)                           rows: two pieces of four; outputs: two, of which a thread keeps the first in the level 8
     meet(at, thread, sums), store_tile(...)       the tree's levels 8 (inside a warp), 4, 2, 1 (through shared memory)
@@ -48,44 +48,25 @@ def row_places(thread):
 
 
 def row_copier(target: Target):
-    """Build `copy_all(to, places, sources)` for a whole stage and `copy_some(to, places, sources, left)`: elements from `left` on are left out.
+    """Build `copy_step(to, places, source, apart)` and `copy_some(to, places, source, apart, left)`: one step; those of a stage, elements from
+    `left` on left out.
 
-    sources: addresses of the thread's element of the stage's first step in its two rows.
+    source: address of the thread's element of the (first) step in its lower row; apart: bytes from there to the higher one.
     """
-    c0, c1, c2, c3, c4 = (copier(4, STEP_BYTES * s, 4 * WIDE * s, target) for s in range(STEPS))
+    copy = copier(4, 0, 0, target)
 
     @jit
-    def series(to, source):
-        c0(to, source)
-        c1(to, source)
-        c2(to, source)
-        c3(to, source)
-        c4(to, source)
+    def copy_step(to, places, source, apart):
+        copy(to + places[0], source)
+        copy(to + places[1], source + apart)
 
     @jit
-    def copy_all(to, places, sources):
-        series(to + places[0], sources[0])
-        series(to + places[1], sources[1])
+    def copy_some(to, places, source, apart, left):
+        for s in range(STEPS):
+            if left > WIDE * s:
+                copy_step(to + STEP_BYTES * s, places, source + 4 * WIDE * s, apart)
 
-    @jit
-    def part(to, source, left):
-        if left > 0:
-            c0(to, source)
-        if left > WIDE:
-            c1(to, source)
-        if left > 2 * WIDE:
-            c2(to, source)
-        if left > 3 * WIDE:
-            c3(to, source)
-        if left > 4 * WIDE:
-            c4(to, source)
-
-    @jit
-    def copy_some(to, places, sources, left):
-        part(to + places[0], sources[0], left)
-        part(to + places[1], sources[1], left)
-
-    return copy_all, copy_some
+    return copy_step, copy_some
 
 
 @jit
@@ -96,40 +77,34 @@ def weight_place(thread):
 
 
 def weight_loader(type_name: str):
-    """Build `load(weights, at, left, held)` and `store(to, held)`: a thread's two elements of each step, and the words that they take meanwhile.
+    """Build `load(weights, at, held, s)` and `store(to, held, s)`: a thread's two elements of step s, and how many words a stage's take meanwhile.
 
     Values of two bytes stay as they were read until they are stored.
     """
     if type_name == "F32":
 
         @jit
-        def load(weights, at, left, held):
-            for s in range(STEPS):
-                if left > WIDE * s:
-                    a, b = load_two_words(weights, at + 4 * WIDE * s)
-                    held[2 * s], held[2 * s + 1] = from_bits(np.int32(a)), from_bits(np.int32(b))
+        def load(weights, at, held, s):
+            a, b = load_two_words(weights, at)
+            held[2 * s], held[2 * s + 1] = from_bits(np.int32(a)), from_bits(np.int32(b))
 
         @jit
-        def store(to, held):
-            for s in range(STEPS):
-                store_shared_float(to + STEP_BYTES * s, held[2 * s])
-                store_shared_float(to + (STEP_BYTES * s + 128), held[2 * s + 1])
+        def store(to, held, s):
+            store_shared_float(to, held[2 * s])
+            store_shared_float(to + 128, held[2 * s + 1])
 
         return load, store, 2 * STEPS
     widen = {"BF16": brain, "F16": half}[type_name]
 
     @jit
-    def load_halves(weights, at, left, held):
-        for s in range(STEPS):
-            if left > WIDE * s:
-                held[s] = from_bits(np.int32(load_word(weights, at + 2 * WIDE * s)))
+    def load_halves(weights, at, held, s):
+        held[s] = from_bits(np.int32(load_word(weights, at)))
 
     @jit
-    def store_halves(to, held):
-        for s in range(STEPS):
-            word = np.uint32(bits(held[s]))
-            store_shared_float(to + STEP_BYTES * s, widen(word & LOW_HALF))
-            store_shared_float(to + (STEP_BYTES * s + 128), widen(word >> 16))
+    def store_halves(to, held, s):
+        word = np.uint32(bits(held[s]))
+        store_shared_float(to, widen(word & LOW_HALF))
+        store_shared_float(to + 128, widen(word >> 16))
 
     return load_halves, store_halves, STEPS
 

@@ -17,7 +17,9 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.floats.float_tile_parts import N_SUMS, PARKED_BYTES, SIDE, WIDEN_FOUR, ZERO, add_parked, clear, next_step, park
+from strata.cuda.floats.float_tile_parts import (
+    N_SUMS, PARKED_BYTES, SIDE, WIDEN_FOUR, ZERO, add_parked, clear, multiply, next_step, park, read_step,
+)
 from strata.cuda.floats.float_tile_stages import (
     OUTPUTS, RESIDUES, ROWS, STAGE_BYTES, STEP_BYTES, STEPS, THREADS, meet, read_places, residue_of, row_copier, row_places, store_tile,
     weight_loader, weight_place,
@@ -59,49 +61,59 @@ def _next_slot(slot):
 
 
 @jit
-def _multiply(at, left, places, x, w, sums):
-    """The steps of a stage that this thread's residue has; written out where it has all, so that reads run ahead."""
-    if left > WIDE * (STEPS - 1):
-        next_step(at, at, places, x, w, sums)
-        next_step(at + STEP_BYTES, at + STEP_BYTES, places, x, w, sums)
-        next_step(at + 2 * STEP_BYTES, at + 2 * STEP_BYTES, places, x, w, sums)
-        next_step(at + 3 * STEP_BYTES, at + 3 * STEP_BYTES, places, x, w, sums)
-        next_step(at + 4 * STEP_BYTES, at + 4 * STEP_BYTES, places, x, w, sums)
-    else:
-        for s in range(STEPS - 1):
-            if left > WIDE * s:
-                next_step(at + STEP_BYTES * s, at + STEP_BYTES * s, places, x, w, sums)
+def _multiply_some(at, left, places, x, w, sums):
+    """The steps of a stage that this thread's residue has."""
+    for s in range(STEPS):
+        if left > WIDE * s:
+            next_step(at + STEP_BYTES * s, at + STEP_BYTES * s, places, x, w, sums)
 
 
 @cache
 def float_tiles(type_name: str, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out); grid (n_out / OUTPUTS, n_rows / ROWS), rounded up."""
     value_bytes = WIDEN_FOUR[type_name][1]
-    copy_all, copy_some = row_copier(target)
-    load_weights, store_weights, n_held = weight_loader(type_name)
-    commit, wait_two, wait_all = copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
+    copy_step, copy_some = row_copier(target)
+    load, store, n_held = weight_loader(type_name)
+    n_words, commit, wait_two, wait_all = n_held // STEPS, copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    parked_at = SLOTS * STAGE_BYTES
+    parked_at, step_bytes = SLOTS * STAGE_BYTES, value_bytes * WIDE
 
     @jit
     def fetch_rows(to, rows, element, n_in):
         """Send a stage's rows on their way."""
-        places, sources, own = rows
-        at = 4 * np.int64(element)
-        here = sources[0] + at, sources[1] + at
-        if element + (PER_STAGE - WIDE + RESIDUES) <= n_in:
-            copy_all(to, places, here)
-        else:
-            copy_some(to, places, here, np.int32(n_in - element - own))
+        copy_some(to, rows[0], rows[1] + 4 * np.int64(element), rows[2], np.int32(n_in - element - (np.int32(cuda.threadIdx.x) & 15)))
         commit()
 
     @jit
     def fetch_weights(weights, source, element, n_in, own, held):
-        at = source + value_bytes * np.int64(element)
-        if element + (PER_STAGE - WIDE + RESIDUES) <= n_in:
-            load_weights(weights, at, np.int32(PER_STAGE), held)
-        else:
-            load_weights(weights, at, np.int32(n_in - element - own), held)
+        for s in range(STEPS):
+            if n_in - element - own > WIDE * s:
+                load(weights, source + value_bytes * np.int64(element) + step_bytes * s, held, s)
+
+    @jit
+    def store_weights(to, held):
+        for s in range(STEPS):
+            store(to + STEP_BYTES * s, held, s)
+
+    @jit
+    def whole_stage(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, n_steps, sums):
+        """A stage's products, each step between its share of copies, stores and loads for the stages behind.
+
+        A loop, which is not unrolled, as its compiler does not know n_steps = STEPS: it would put what moves memory before all products.
+        """
+        left = n_steps
+        while left > 0:
+            left = np.int32(left - 1)
+            read_step(at, at, places, x, w)
+            copy_step(to_x, rows[0], source, rows[2])
+            store(to_w, held, 0)
+            for v in range(n_held - n_words):
+                held[v] = held[v + n_words]
+            load(weights, weights_at, held, STEPS - 1)
+            multiply(x, w, sums)
+            at, to_x, to_w = at + STEP_BYTES, to_x + STEP_BYTES, to_w + STEP_BYTES
+            source, weights_at = source + 4 * WIDE, weights_at + step_bytes
+        commit()
 
     @jit
     def compute_lane(shared, weights, sources, n_in, n_chunks, own, places, held, x, w, coming, state, sums):
@@ -112,14 +124,22 @@ def float_tiles(type_name: str, target: Target):
         """
         rows, weights_from = sources
         to_weights, pair, residue = own
+        is_even, n_steps = n_in % PER_STAGE == 0, min(np.int32(n_in // WIDE), np.int32(STEPS))
         clear(sums)
         for chunk in range(n_chunks):
             here, free, now, second, third = state
             following = _next_slot(here)
-            store_weights(shared + (following + to_weights), held)
-            fetch_weights(weights, weights_from, third, n_in, pair, held)
-            fetch_rows(shared + free, rows, coming[2], n_in)
-            _multiply(shared + here, np.int32(n_in - now - residue), places, x, w, sums)
+            at, to_x, to_w = shared + here, shared + free, shared + (following + to_weights)
+            if is_even and coming[2] < n_in:
+                whole_stage(
+                    at, to_x, rows, rows[1] + 4 * np.int64(coming[2]), to_w, weights, weights_from + value_bytes * np.int64(third), held,
+                    places, x, w, n_steps, sums,
+                )
+            else:
+                store_weights(to_w, held)
+                fetch_weights(weights, weights_from, third, n_in, pair, held)
+                fetch_rows(to_x, rows, coming[2], n_in)
+                _multiply_some(at, np.int32(n_in - now - residue), places, x, w, sums)
             wait_two()
             cuda.syncthreads()
             state = following, here, second, third, coming[2]
@@ -136,7 +156,7 @@ def float_tiles(type_name: str, target: Target):
         own_output = min(np.int32(first_output + (thread >> 3)), np.int32(n_out - 1))
         low, high = min(own_row, np.int32(n_rows - 1)), min(np.int32(own_row + 16), np.int32(n_rows - 1))
         x_from = global_address(x)
-        rows = row_places(thread), (x_from + 4 * (np.int64(low) * n_in + own), x_from + 4 * (np.int64(high) * n_in + own)), own
+        rows = row_places(thread), x_from + 4 * (np.int64(low) * n_in + own), np.int32(4 * (high - low) * n_in)
         sources = rows, (np.int64(own_output) * n_in + pair) * value_bytes
         places, of_thread = read_places(thread), (weight_place(thread), pair, residue_of(thread))
         parked, n_chunks = shared + (parked_at + 4 * thread), np.int32((n_in + PER_STAGE - 1) // PER_STAGE)

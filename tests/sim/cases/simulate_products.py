@@ -163,7 +163,7 @@ def test_products_launched_together(names, floats, n_in, n_rows, most, card, con
 
 
 @pytest.mark.parametrize(("kind", "type_name", "n_in"), [
-    ("tiles", "BF16", 324), ("tiles", "F16", 1300), ("tiles", "F32", 1284), ("short tiles", "BF16", 320), ("short tiles", "F16", 324),
+    ("tiles", "BF16", 324), ("tiles", "BF16", 1280), ("tiles", "F16", 1300), ("tiles", "F32", 1284), ("short tiles", "BF16", 320), ("short tiles", "F16", 324),
     ("few outputs", "BF16", 324), ("lanes", "F32", 324),
 ])
 def test_float_products_of_chunks(kind, type_name, n_in, card, control, monkeypatch):

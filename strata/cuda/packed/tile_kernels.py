@@ -41,6 +41,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
     slot_bytes, pitch, stage_bytes = layout.stage_bytes, layout.pitch, staging.stage_bytes
     last_slot, meeting_at = (stages - 1) * slot_bytes, layout.meeting_at
     copiers_per_row, copiers, in_turn = tile.row_copiers, tile.copiers, tile.turns > 1
+    ragged = 0 if form.block_bytes % 16 == 0 else 15
 
     @jit
     def product(raw, matrix, row_bytes, n_groups, n_out, first_output, n_tiles, row, count, first_entry, codes, scales, sums, out):
@@ -52,7 +53,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
         last = np.int32(n_out - 1)
         part, output = np.int32(thread % copiers), np.int32(first_output + thread // copiers)
         start = matrix + np.int64(min(output, last)) * row_bytes
-        before = np.int32(start & 15)
+        before = np.int32(start & ragged)
         own_slot = shared + ((thread // copiers) * pitch + 16 * part)
         copied, copier = thread // copiers_per_row, np.int32(thread % copiers_per_row)
         first_group, copied_groups = np.int32(row * n_groups), np.int32(n_groups if copied < count else 0)
@@ -92,7 +93,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                     if coming == n_stages:
                         coming, output = np.int32(0), np.int32(output + n_outputs)
                         start = matrix + np.int64(min(output, last)) * row_bytes
-                        before = np.int32(start & 15)
+                        before = np.int32(start & ragged)
                     ahead = np.int32(slot - slot_bytes if slot > 0 else last_slot)
                     piece = np.int32((before + coming * stage_bytes) & -16) + 16 * part
                     fetch_weights(own_slot + ahead, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)

@@ -68,13 +68,46 @@ def _multiply_some(at, left, places, x, w, sums):
             next_step(at + STEP_BYTES * s, at + STEP_BYTES * s, places, x, w, sums)
 
 
+def _stage_of(copy_step, load, store, value_bytes: int):
+    """Build `stage(...)`: a stage's products, each step between its share of copies, stores and loads for the stages behind it.
+
+    Each step is a loop of `once` = 1 turn, which its compiler does not know: without the loops it would put what moves memory ahead of all products.
+    """
+
+    def one(s, follow):
+        x_at, weights_at_step, step_at = 4 * WIDE * s, value_bytes * WIDE * s, STEP_BYTES * s
+
+        @jit
+        def step(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums):
+            left = once
+            while left > 0:
+                left = np.int32(left - 1)
+                read_step(at + step_at, at + step_at, places, x, w)
+                copy_step(to_x + step_at, rows[0], source + x_at, rows[2])
+                store(to_w + step_at, held, s)
+                load(weights, weights_at + weights_at_step, held, s)
+                multiply(x, w, sums)
+            follow(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums)
+
+        return step
+
+    @jit
+    def nothing(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums):
+        return
+
+    stage = nothing
+    for s in reversed(range(STEPS)):
+        stage = one(s, stage)
+    return stage
+
+
 @cache
 def float_tiles(type_name: str, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out); grid (n_out / OUTPUTS, n_rows / ROWS), rounded up."""
     value_bytes = WIDEN_FOUR[type_name][1]
     copy_step, copy_some = row_copier(target)
     load, store, n_held = weight_loader(type_name)
-    n_words, commit, wait_two, wait_all = n_held // STEPS, copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
+    whole_stage, commit, wait_two, wait_all = _stage_of(copy_step, load, store, value_bytes), copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     parked_at, step_bytes = SLOTS * STAGE_BYTES, value_bytes * WIDE
 
@@ -96,26 +129,6 @@ def float_tiles(type_name: str, target: Target):
             store(to + STEP_BYTES * s, held, s)
 
     @jit
-    def whole_stage(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, n_steps, sums):
-        """A stage's products, each step between its share of copies, stores and loads for the stages behind.
-
-        A loop, which is not unrolled, as its compiler does not know n_steps = STEPS: it would put what moves memory before all products.
-        """
-        left = n_steps
-        while left > 0:
-            left = np.int32(left - 1)
-            read_step(at, at, places, x, w)
-            copy_step(to_x, rows[0], source, rows[2])
-            store(to_w, held, 0)
-            for v in range(n_held - n_words):
-                held[v] = held[v + n_words]
-            load(weights, weights_at, held, STEPS - 1)
-            multiply(x, w, sums)
-            at, to_x, to_w = at + STEP_BYTES, to_x + STEP_BYTES, to_w + STEP_BYTES
-            source, weights_at = source + 4 * WIDE, weights_at + step_bytes
-        commit()
-
-    @jit
     def compute_lane(shared, weights, sources, n_in, n_chunks, own, places, held, x, w, coming, state, sums):
         """A lane's chain, into `sums`: a stage at a time, while those behind it arrive.
 
@@ -124,7 +137,7 @@ def float_tiles(type_name: str, target: Target):
         """
         rows, weights_from = sources
         to_weights, pair, residue = own
-        is_even, n_steps = n_in % PER_STAGE == 0, min(np.int32(n_in // WIDE), np.int32(STEPS))
+        is_even, once = n_in % PER_STAGE == 0, min(np.int32(n_in), np.int32(1))
         clear(sums)
         for chunk in range(n_chunks):
             here, free, now, second, third = state
@@ -133,8 +146,9 @@ def float_tiles(type_name: str, target: Target):
             if is_even and coming[2] < n_in:
                 whole_stage(
                     at, to_x, rows, rows[1] + 4 * np.int64(coming[2]), to_w, weights, weights_from + value_bytes * np.int64(third), held,
-                    places, x, w, n_steps, sums,
+                    places, x, w, once, sums,
                 )
+                commit()
             else:
                 store_weights(to_w, held)
                 fetch_weights(weights, weights_from, third, n_in, pair, held)

@@ -22,13 +22,14 @@ from strata.cuda.attention.tiled_attention_parts import (
 )
 from strata.cuda.floats.float_tiles import fits as large_blocks_fit
 from strata.cuda.machine.addresses import shared_address, store_shared_float
-from strata.cuda.machine.seam import Target, copies, jit, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.machine.seam import Target, copies, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency
 
 MOST_HEADS = 12
 """Query heads of a team, at most: all of them share what a thread reads of a key or a value, and its conversion."""
 MOST_THREADS = 256
 """Threads of a multiprocessor that registers are left for."""
 TEAM = 64
+MINUS_ZERO, ONE = np.float32(-0.0), np.float32(1)
 LARGEST_HEAD = 256
 SHARED_BYTES = 200 * 1024
 """What cards with 227 KB a multiprocessor give a block, less some."""
@@ -138,7 +139,7 @@ def tile_kernel(shape: TileShape, target: Target):
     read, n_queries, counts_at, old_byte, new_byte = READERS[shape.kv](), shape.n_queries, shape.counts_at, 4 * shape.old_at, 4 * shape.new_at
     ask, (fetch_keys, fetch_values) = query_arrival(shape, target), arrival(shape, target)
     (scores, cell_of), (largest, weigh, total_of), accumulate = tile_scores(shape, read), tile_softmax(shape, target), tile_values(shape, read)
-    merge, (exchange, store), place_of = tile_merge(shape), tile_results(shape, target), query_byte(shape)
+    merge, (logits_at, store), place_of = tile_merge(shape), tile_results(shape), query_byte(shape)
     is_tile, one_pending, teams_per_row = tile_check(shape.dense), copies(target, 1).wait, group // heads
     n_codes, n_dots, n_sums, n_weights = 4 * CELLS, 2 * CELLS * heads, 4 * heads, shape.team_pitch
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
@@ -168,6 +169,8 @@ def tile_kernel(shape: TileShape, target: Target):
         is_dim = dim < size
         dim = dim if is_dim else np.int32(0)
         running_top = running_total = ZERO
+        for i in range(n_sums):
+            merged[i] = ZERO
         cuda.syncthreads()
         left = row_counts[counts_at + team // teams_per_row]
         own_left = row_counts[counts_at + min(thread, np.int32(n_queries - 1)) // group]
@@ -188,23 +191,27 @@ def tile_kernel(shape: TileShape, target: Target):
                 n_own = min(np.int32(own_left - s * SPLIT), np.int32(SPLIT))
                 if n_own > 0:
                     top, total = total_of(start, thread, n_own)
+                    # The first split's sums join +0: times -0 that is what adds nothing, whatever the sign of a sum that is zero.
+                    old, new = MINUS_ZERO, ONE
                     if s == 0:
                         running_top, running_total = top, total
                     else:
                         running_top, running_total, old, new = merge_factors(top, total, running_top, running_total)
-                        store_shared_float(start + old_byte + place_of(thread), old)
-                        store_shared_float(start + new_byte + place_of(thread), new)
+                    store_shared_float(start + old_byte + place_of(thread), old)
+                    store_shared_float(start + new_byte + place_of(thread), new)
             if n > 0:
                 accumulate(start, n, team, dim, weights, fresh)
             cuda.syncthreads()
             fetch_values(start, shared, v_codes, v_scales, following, n_following, thread)
-            merge(start, s, team, n, fresh, merged)
+            if n > 0:
+                merge(start, team, fresh, merged)
+        row, head = np.int32(first_row + team // teams_per_row), np.int32(j * group + team % teams_per_row * heads)
+        gates = load_four_floats(projected, logits_at(min(row, np.int32(n_rows - 1)), head, dim))
         cuda.syncthreads()
         if thread < n_queries:
             store_shared_float(start + old_byte + place_of(thread), running_total)
-        if is_dim:
-            exchange(start, team, dim, merged)
         cuda.syncthreads()
-        store(start, first_row, n_rows, j, thread, projected, out, gated, codes, turned, scales, sums)
+        if row < n_rows:
+            store(start, thread, row, head, dim, is_dim, merged, gates, projected, out, gated, codes, turned, scales, sums)
 
     return run

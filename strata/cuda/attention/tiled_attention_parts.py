@@ -7,12 +7,16 @@ shared memory.  Does not know: which rows, which splits.
 
 import numpy as np
 
-from strata.cuda.attention.attention_parts import SPLIT, ZERO, output_gate
+from strata.cuda.attention.attention_parts import SPLIT, ZERO
 from strata.cuda.attention.tile_reads import CELLS, TileReader, dot_round, query_place
 from strata.cuda.machine.addresses import copier, global_address, shared_four_floats, shared_word, store_shared_float, store_shared_four_floats
-from strata.cuda.machine.on_cuda import exp
-from strata.cuda.machine.seam import Target, add, bits, copies, exchange_float, fma, from_bits, half, jit, load_u16, mul, sub
+from strata.cuda.machine.on_cuda import exp_below, sigmoid
+from strata.cuda.machine.seam import (
+    Target, add, bits, copies, div, exchange_float, fma, from_bits, half, jit, load_four_floats, load_u16, mul, sub,
+)
+from strata.cuda.machine.stores import store_four_floats
 from strata.cuda.machine.warps import integers
+from strata.cuda.packed.group_codes import code_fours
 
 ROWS = 4
 """Rows of a block: four share most, two leave room for a second block, which computes while the first one waits."""
@@ -180,10 +184,10 @@ def tile_softmax(shape, target: Target):
             a0, a1, a2, a3 = shared_four_floats(one + 16 * quad)
             b0, b1, b2, b3 = shared_four_floats(other + 16 * quad)
             h = 4 * quad
-            w0 = exp(sub(sums[h], larger(a0, b0)))
-            w1 = exp(sub(sums[h + 1], larger(a1, b1))) if h + 1 < heads else ZERO
-            w2 = exp(sub(sums[h + 2], larger(a2, b2))) if h + 2 < heads else ZERO
-            w3 = exp(sub(sums[h + 3], larger(a3, b3))) if h + 3 < heads else ZERO
+            w0 = exp_below(sub(sums[h], larger(a0, b0)))
+            w1 = exp_below(sub(sums[h + 1], larger(a1, b1))) if h + 1 < heads else ZERO
+            w2 = exp_below(sub(sums[h + 2], larger(a2, b2))) if h + 2 < heads else ZERO
+            w3 = exp_below(sub(sums[h + 3], larger(a3, b3))) if h + 3 < heads else ZERO
             store_shared_four_floats(to + 16 * quad, w0, w1, w2, w3)
 
     @jit
@@ -272,9 +276,8 @@ def tile_values(shape, read: TileReader):
 
 
 def tile_merge(shape):
-    """Build `merge(start, s, team, n, fresh, merged)`: a team's value sums of split s join those before, where it has n cells."""
+    """Build `merge(start, team, fresh, merged)`: a team's value sums of a split join those before."""
     heads, team_pitch, old_byte, new_byte, n_quads = shape.heads, shape.team_pitch, 4 * shape.old_at, 4 * shape.new_at, shape.team_pitch // 4
-    n_sums = 4 * heads
 
     @jit
     def join(fresh, merged, h, old, new):
@@ -283,42 +286,53 @@ def tile_merge(shape):
                 merged[4 * h + d] = fma(fresh[4 * h + d], new, mul(merged[4 * h + d], old))
 
     @jit
-    def merge(start, s, team, n, fresh, merged):
-        if s == 0:
-            for i in range(n_sums):
-                merged[i] = fresh[i]
-        elif n > 0:
-            at = start + 4 * team_pitch * team
-            for quad in range(n_quads):
-                o0, o1, o2, o3 = shared_four_floats(at + old_byte + 16 * quad)
-                n0, n1, n2, n3 = shared_four_floats(at + new_byte + 16 * quad)
-                join(fresh, merged, 4 * quad, o0, n0)
-                join(fresh, merged, 4 * quad + 1, o1, n1)
-                join(fresh, merged, 4 * quad + 2, o2, n2)
-                join(fresh, merged, 4 * quad + 3, o3, n3)
+    def merge(start, team, fresh, merged):
+        at = start + 4 * team_pitch * team
+        for quad in range(n_quads):
+            o0, o1, o2, o3 = shared_four_floats(at + old_byte + 16 * quad)
+            n0, n1, n2, n3 = shared_four_floats(at + new_byte + 16 * quad)
+            join(fresh, merged, 4 * quad, o0, n0)
+            join(fresh, merged, 4 * quad + 1, o1, n1)
+            join(fresh, merged, 4 * quad + 2, o2, n2)
+            join(fresh, merged, 4 * quad + 3, o3, n3)
 
     return merge
 
 
-def tile_results(shape, target: Target):
-    """Build `exchange(...)` and `store(...)`: results change places through the queries' memory; a warp then codes 32 neighbouring dimensions."""
-    size, group, heads, n_threads, n_queries = shape.size, shape.group, shape.heads, shape.n_threads, shape.n_queries
-    queries_byte, totals_byte, finish, place_of = 4 * shape.queries_at, 4 * shape.old_at, output_gate(shape, target), query_byte(shape)
+def tile_results(shape):
+    """Build `logits_at(row, head, dim)` and `store(...)`: a thread's results gated and coded, head by head, the next gate on its way."""
+    size, heads, n_q, team_pitch, totals_byte, queries_byte = shape.size, shape.heads, shape.n_q, shape.team_pitch, 4 * shape.old_at, 4 * shape.queries_at
 
     @jit
-    def exchange(start, team, dim, merged):
-        to = start + queries_byte + 4 * (team * heads * size + dim)
+    def logits_at(row, head, dim):
+        return 4 * ((2 * (np.int64(row) * n_q + head) + 1) * size + dim)
+
+    @jit
+    def finish(at, is_dim, a, b, c, d, total, gates, thread, out, gated, codes, turned, scales, sums):
+        g0, g1, g2, g3 = gates
+        a, b, c, d = div(a, total), div(b, total), div(c, total), div(d, total)
+        if is_dim:
+            store_four_floats(out, 4 * at, a, b, c, d)
+        a, b, c, d = mul(a, sigmoid(g0)), mul(b, sigmoid(g1)), mul(c, sigmoid(g2)), mul(d, sigmoid(g3))
+        if is_dim:
+            store_four_floats(gated, 4 * at, a, b, c, d)
+        code_fours(a, b, c, d, thread & 31, is_dim, at >> 5, codes, turned, scales, sums)
+
+    @jit
+    def store(start, thread, row, head, dim, is_dim, merged, gates, projected, out, gated, codes, turned, scales, sums):
+        team, at = thread >> 6, (np.int64(row) * n_q + head) * size + dim
+        parked, total_at = start + queries_byte + 4 * (team * heads * size + dim), start + totals_byte + 4 * team_pitch * team
+        # In shared memory one loop over heads finds them, whose code is short enough for the instruction cache.
+        if is_dim:
+            for h in range(heads):
+                store_shared_four_floats(parked + 4 * size * h, merged[4 * h], merged[4 * h + 1], merged[4 * h + 2], merged[4 * h + 3])
         for h in range(heads):
-            store_shared_four_floats(to + 4 * size * h, merged[4 * h], merged[4 * h + 1], merged[4 * h + 2], merged[4 * h + 3])
+            a, b, c, d = shared_four_floats(parked)
+            following = load_four_floats(projected, logits_at(row, head + min(np.int32(h + 1), np.int32(heads - 1)), dim))
+            finish(at, is_dim, a, b, c, d, shared_float(total_at), gates, thread, out, gated, codes, turned, scales, sums)
+            gates = following
+            at += size
+            parked += 4 * size
+            total_at += 4
 
-    @jit
-    def store(start, first_row, n_rows, j, thread, projected, out, gated, codes, turned, scales, sums):
-        for i in range(thread, n_queries * size, n_threads):
-            query = np.int32(i // size)
-            row = np.int32(first_row + query // group)
-            if row < n_rows:
-                head = j * group + query % group
-                value, total = shared_float(start + queries_byte + 4 * i), shared_float(start + totals_byte + place_of(query))
-                finish(value, total, row, head, i % size, projected, out, gated, codes, turned, scales, sums)
-
-    return exchange, store
+    return logits_at, store

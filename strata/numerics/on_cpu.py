@@ -8,6 +8,6 @@ CODES = codes.build(SEAM)
 ORDERS = orders.build(SEAM)
 
 exp, sigmoid, silu, softplus, key = FUNCTIONS.exp, FUNCTIONS.sigmoid, FUNCTIONS.silu, FUNCTIONS.softplus, FUNCTIONS.key
-root_gate = FUNCTIONS.root_gate
+root_gate, exp_below = FUNCTIONS.root_gate, FUNCTIONS.exp_below
 magnitude, scale_of, code_of = CODES.magnitude, CODES.scale_of, CODES.code_of
 tree8, sum_row_lanes, sum_wide_lanes = ORDERS.tree8, ORDERS.sum_row_lanes, ORDERS.sum_wide_lanes

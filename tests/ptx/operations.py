@@ -109,7 +109,7 @@ def attention() -> Iterator[Entry]:
                     tile = TileShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense)
                     text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 3*f32 {CODED}"
                     name = f"attention {kv} tiled {'dense' if dense else 'chosen'} {label}"
-                    yield _entry(name, lambda t, s=tile: tile_kernel(s, t), text, 128 if real else 168, real and kv == "f16" and not dense)
+                    yield _entry(name, lambda t, s=tile: tile_kernel(s, t), text, 255, real and kv == "f16" and not dense)
                     split = a.AttentionShape(c.n_q_heads, c.n_kv_heads, c.head_dim, kv, dense, True)
                     text = f"f32 {kinds[kv]} u16 {kinds[kv]} u16 4*i32 I I F I 6*f32 {CODED}"
                     name = f"attention {kv} beside tiles {'dense' if dense else 'chosen'} {label}"

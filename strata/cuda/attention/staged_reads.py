@@ -1,4 +1,4 @@
-"""Keys and values of a split in shared memory as their formats' codes: where they lie, reads of four values at a time, dot products.
+"""Keys and values of a split in shared memory as their formats' codes: where they lie, reads of a few values at a time, dot products.
 
 Keys lie as key_reads.py describes (pieces of 16 bytes that change places), values as they are in the cells; int8 scales are widened
 where they are fetched.  The values are those of host/cells.py.  Does not know: who fetches, softmax.
@@ -25,14 +25,12 @@ class StagedReader:
     """A key passes in `rounds` of `per_round` eights of values, after which places repeat: their offsets are constants of the code.
 
     `keys(shared, round_, cell, eight, part, out, at)`: out[at : at + 4] = values 8 eight + 4 part of a round and the next three;
-    `values(shared, cell, dim, out)`: out[:4] = values dim .. dim + 3 of a value vector, dim a multiple of four;
-    `pair(shared, cell, dim)`: two of them, dim even.
+    `pair(shared, cell, dim)`: values dim and dim + 1 of a value vector, dim even.
     """
 
     rounds: int
     per_round: int
     keys: Callable
-    values: Callable
     pair: Callable
 
 
@@ -52,15 +50,11 @@ def _halves(row_bytes, turn, values_byte):
         four(shared, cell * row_bytes + round_ * round_bytes + 8 * part + 16 * (eight ^ (cell & turn)), out, at)
 
     @jit
-    def values(shared, cell, dim, out):
-        four(shared, values_byte + cell * row_bytes + 2 * dim, out, 0)
-
-    @jit
     def pair(shared, cell, dim):
         both = np.uint32(load_word(shared, np.int64(values_byte + cell * row_bytes + 2 * dim)))
         return half(both & LOW_HALF), half(both >> np.uint32(16))
 
-    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, pair)
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, pair)
 
 
 def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
@@ -83,15 +77,11 @@ def _codes(row_bytes, turn, values_byte, n_scales, scales_at):
         four(shared, byte, scale_of(shared, 0, cell, 8 * (round_ * n_eights + eight)), out, at)
 
     @jit
-    def values(shared, cell, dim, out):
-        four(shared, values_byte + cell * row_bytes + dim, scale_of(shared, 1, cell, dim), out, 0)
-
-    @jit
     def pair(shared, cell, dim):
         both, factor = load_u16(shared, np.int64(values_byte + cell * row_bytes + dim)), scale_of(shared, 1, cell, dim)
         return mul(np.float32(np.int8(both)), factor), mul(np.float32(np.int8(both >> BYTE)), factor)
 
-    return StagedReader(row_bytes // round_bytes, n_eights, keys, values, pair)
+    return StagedReader(row_bytes // round_bytes, n_eights, keys, pair)
 
 
 @jit
@@ -100,33 +90,26 @@ def _no_more(shared, round_, cell, part, queries_byte, values, sums):
     return
 
 
-def dot_steps(size: int, heads: int, read: StagedReader, n_cells: int, eight: int = 0):
-    """Build `step(...)`: eights `eight` .. of a round with one cell or two, each written out so that offsets are constants.
+def dot_steps(size: int, heads: int, read: StagedReader, eight: int = 0):
+    """Build `step(...)`: eights `eight` .. of a round, each written out so that offsets are constants.
 
     step(shared, round_, cell, part, queries_byte, values, sums): sums[4 h :] go on, four lanes of head h's dot product with the
-    cell; with two cells sums[4 (heads + h) :] are those of cell + 32.  values float32 [4 n_cells].
+    cell.  values float32 [4].
     """
     if eight == read.per_round:
         return _no_more
-    keys, following, n_half = read.keys, dot_steps(size, heads, read, n_cells, eight + 1), 4 * heads
+    keys, following = read.keys, dot_steps(size, heads, read, eight + 1)
 
     @jit
     def step(shared, round_, cell, part, queries_byte, values, sums):
         keys(shared, round_, cell, eight, part, values, 0)
-        if n_cells == 2:
-            keys(shared, round_, cell + 32, eight, part, values, 4)
         for h in range(heads):
             q0, q1, q2, q3 = load_four_floats(shared, np.int64(queries_byte + 4 * h * size + 32 * eight))
-            s, t = 4 * h, n_half + 4 * h
+            s = 4 * h
             sums[s] = fma(q0, values[0], sums[s])
             sums[s + 1] = fma(q1, values[1], sums[s + 1])
             sums[s + 2] = fma(q2, values[2], sums[s + 2])
             sums[s + 3] = fma(q3, values[3], sums[s + 3])
-            if n_cells == 2:
-                sums[t] = fma(q0, values[4], sums[t])
-                sums[t + 1] = fma(q1, values[5], sums[t + 1])
-                sums[t + 2] = fma(q2, values[6], sums[t + 2])
-                sums[t + 3] = fma(q3, values[7], sums[t + 3])
         following(shared, round_, cell, part, queries_byte, values, sums)
 
     return step

@@ -16,23 +16,27 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.attention.attention_parts import SPLIT, ZERO, merge_factors
-from strata.cuda.attention.staged_reads import FORMATS, StagedLayout, staged_reader
+from strata.cuda.attention.tile_reads import CELLS, FORMATS, READERS, TileLayout
 from strata.cuda.attention.tiled_attention_parts import (
-    ROWS, arrival, query_arrival, tile_merge, tile_results, tile_scores, tile_softmax, tile_values,
+    ROWS, arrival, query_arrival, query_byte, tile_merge, tile_results, tile_scores, tile_softmax, tile_values,
 )
 from strata.cuda.floats.float_tiles import fits as large_blocks_fit
-from strata.cuda.machine.seam import Target, copies, jit, kernel, launch_dependents, wait_for_dependency
+from strata.cuda.machine.addresses import shared_address, store_shared_float
+from strata.cuda.machine.seam import Target, copies, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency
 
-MOST_THREADS = 512
+MOST_HEADS = 12
+"""Query heads of a team, at most: all of them share what a thread reads of a key or a value, and its conversion."""
+MOST_THREADS = 256
 """Threads of a multiprocessor that registers are left for."""
 TEAM = 64
+MINUS_ZERO, ONE = np.float32(-0.0), np.float32(1)
 LARGEST_HEAD = 256
 SHARED_BYTES = 200 * 1024
 """What cards with 227 KB a multiprocessor give a block, less some."""
 
 
 @dataclass(frozen=True, slots=True)
-class TileShape(StagedLayout):
+class TileShape(TileLayout):
     """Geometry and variant; `dense` attends to cells 0 .. position.  Places in shared memory count floats."""
 
     n_q: int
@@ -49,20 +53,29 @@ class TileShape(StagedLayout):
     @property
     def heads(self) -> int:
         """Query heads of a team."""
-        return next(n for n in (6, 5, 4, 3, 2, 1) if self.group % n == 0)
+        return next(n for n in range(MOST_HEADS, 0, -1) if self.group % n == 0)
 
     @property
     def n_queries(self) -> int:
         return ROWS * self.group
 
     @property
+    def n_teams(self) -> int:
+        return self.n_queries // self.heads
+
+    @property
     def n_threads(self) -> int:
-        return TEAM * (self.n_queries // self.heads)
+        return TEAM * self.n_teams
+
+    @property
+    def team_pitch(self) -> int:
+        """Floats per team of what queries have: whole vectors of four."""
+        return (self.heads + 3) // 4 * 4
 
     @property
     def pitch(self) -> int:
-        """Floats per cell of the softmax weights: even, and two threads a bank at most."""
-        return self.n_queries // 2 * 2 + 2
+        """Floats per cell of the softmax weights: an odd number of vectors, so that eight neighbouring cells' lie in different banks."""
+        return 4 * (self.n_teams * self.team_pitch // 4 | 1)
 
     @property
     def weights_at(self) -> int:
@@ -70,12 +83,20 @@ class TileShape(StagedLayout):
 
     @property
     def tops_at(self) -> int:
-        """Floats before maxima, old and new factors of all queries; the rows' counts follow."""
+        """Floats before the largest scores of each warp; old and new factors of all queries and the rows' counts follow."""
         return self.weights_at + SPLIT * self.pitch
 
     @property
+    def old_at(self) -> int:
+        return self.tops_at + 2 * self.n_teams * self.team_pitch
+
+    @property
+    def new_at(self) -> int:
+        return self.old_at + self.n_teams * self.team_pitch
+
+    @property
     def counts_at(self) -> int:
-        return self.tops_at + 3 * self.n_queries
+        return self.new_at + self.n_teams * self.team_pitch
 
     @property
     def shared_bytes(self) -> int:
@@ -115,12 +136,12 @@ def tile_kernel(shape: TileShape, target: Target):
     out, gated, codes, turned, scales, sums).
     """
     n_kv, size, group, heads, n_threads = shape.n_kv, shape.size, shape.group, shape.heads, shape.n_threads
-    read, n_queries, n_warps = staged_reader(shape), shape.n_queries, shape.n_threads // 32
+    read, n_queries, counts_at, old_byte, new_byte = READERS[shape.kv](), shape.n_queries, shape.counts_at, 4 * shape.old_at, 4 * shape.new_at
     ask, (fetch_keys, fetch_values) = query_arrival(shape, target), arrival(shape, target)
-    scores, (weigh, total_of), accumulate = tile_scores(shape, read), tile_softmax(shape), tile_values(shape, read.values)
-    merge, (exchange, store) = tile_merge(shape), tile_results(shape, target)
-    is_tile, one_pending, tops_at, counts_at = tile_check(shape.dense), copies(target, 1).wait, shape.tops_at, shape.counts_at
-    old_at, new_at, n_dots, n_sums = tops_at + n_queries, tops_at + 2 * n_queries, 8 * heads, 4 * heads
+    (scores, cell_of), (largest, weigh, total_of), accumulate = tile_scores(shape, read), tile_softmax(shape, target), tile_values(shape, read)
+    merge, (logits_at, store), place_of = tile_merge(shape), tile_results(shape), query_byte(shape)
+    is_tile, one_pending, teams_per_row = tile_check(shape.dense), copies(target, 1).wait, group // heads
+    n_codes, n_dots, n_sums, n_weights = 4 * CELLS, 2 * CELLS * heads, 4 * heads, shape.team_pitch
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(n_threads, max(1, MOST_THREADS // n_threads))
@@ -129,9 +150,9 @@ def tile_kernel(shape: TileShape, target: Target):
         gated, codes, turned, scales, sums,
     ):
         shared = cuda.shared.array(0, types.float32)
-        row_counts = cuda.shared.array(0, types.int32)
-        eight, weights = cuda.local.array(8, np.float32), cuda.local.array(heads, np.float32)
-        dots = cuda.local.array(n_dots, np.float32)
+        row_counts, start = cuda.shared.array(0, types.int32), shared_address(shared)
+        values, dots = cuda.local.array(n_codes, np.float32), cuda.local.array(n_dots, np.float32)
+        tops, weights = cuda.local.array(heads, np.int32), cuda.local.array(n_weights, np.float32)
         fresh, merged = cuda.local.array(n_sums, np.float32), cuda.local.array(n_sums, np.float32)
         go_on()
         wait_before()
@@ -139,47 +160,58 @@ def tile_kernel(shape: TileShape, target: Target):
         first_row = np.int32((np.int32(cuda.gridDim.y) - 1 - np.int32(cuda.blockIdx.y)) * ROWS)
         if not is_tile(slots, cells, counts, width, first_row, n_rows):
             return
-        most = ask(shared, row_counts, queries, positions, counts, first_row, n_rows, j, thread)
+        most = ask(start, row_counts, queries, positions, counts, first_row, n_rows, j, thread)
         first_vector = np.int64(slots[first_row]) * n_cells * n_kv + j
         n_splits, n = np.int32((most + SPLIT - 1) // SPLIT), min(most, np.int32(SPLIT))
-        fetch_keys(shared, k_codes, k_scales, first_vector, n, thread)
-        fetch_values(shared, v_codes, v_scales, first_vector, n, thread)
-        query, first = (thread >> 5) + n_warps * (thread & 31), (thread >> 6) * heads
-        dim = 4 * (thread & (TEAM - 1))
+        fetch_keys(start, shared, k_codes, k_scales, first_vector, n, thread)
+        fetch_values(start, shared, v_codes, v_scales, first_vector, n, thread)
+        team, dim, cell = thread >> 6, 4 * (thread & (TEAM - 1)), cell_of(thread)
         is_dim = dim < size
         dim = dim if is_dim else np.int32(0)
         running_top = running_total = ZERO
+        for i in range(n_sums):
+            merged[i] = ZERO
+        cuda.syncthreads()
+        left = row_counts[counts_at + team // teams_per_row]
+        own_left = row_counts[counts_at + min(thread, np.int32(n_queries - 1)) // group]
         for s in range(n_splits):
             following = first_vector + np.int64((s + 1) * SPLIT) * n_kv
             n_following = max(np.int32(0), min(np.int32(most - (s + 1) * SPLIT), np.int32(SPLIT)))
+            n = min(np.int32(left - s * SPLIT), np.int32(SPLIT))
             one_pending()
             cuda.syncthreads()
-            scores(shared, scale, thread, eight, dots)
+            scores(start, scale, thread, values, dots)
+            largest(start, thread, cell < n, dots, tops)
             cuda.syncthreads()
-            fetch_keys(shared, k_codes, k_scales, following, n_following, thread)
-            weigh(shared, row_counts, s, thread)
+            fetch_keys(start, shared, k_codes, k_scales, following, n_following, thread)
+            weigh(start, thread, cell, dots)
             one_pending()
             cuda.syncthreads()
-            if query < n_queries:
-                n = min(np.int32(row_counts[counts_at + query // group] - s * SPLIT), np.int32(SPLIT))
-                if n > 0:
-                    top, total = shared[tops_at + query], total_of(shared, query, n)
+            if thread < n_queries:
+                n_own = min(np.int32(own_left - s * SPLIT), np.int32(SPLIT))
+                if n_own > 0:
+                    top, total = total_of(start, thread, n_own)
+                    # The first split's sums join +0: times -0 that is what adds nothing, whatever the sign of a sum that is zero.
+                    old, new = MINUS_ZERO, ONE
                     if s == 0:
                         running_top, running_total = top, total
                     else:
                         running_top, running_total, old, new = merge_factors(top, total, running_top, running_total)
-                        shared[old_at + query], shared[new_at + query] = old, new
-            n = min(np.int32(row_counts[counts_at + first // group] - s * SPLIT), np.int32(SPLIT))
+                    store_shared_float(start + old_byte + place_of(thread), old)
+                    store_shared_float(start + new_byte + place_of(thread), new)
             if n > 0:
-                accumulate(shared, n, first, dim, eight, weights, fresh)
+                accumulate(start, n, team, dim, weights, fresh)
             cuda.syncthreads()
-            fetch_values(shared, v_codes, v_scales, following, n_following, thread)
-            merge(shared, s, first, n, fresh, merged)
+            fetch_values(start, shared, v_codes, v_scales, following, n_following, thread)
+            if n > 0:
+                merge(start, team, fresh, merged)
+        row, head = np.int32(first_row + team // teams_per_row), np.int32(j * group + team % teams_per_row * heads)
+        gates = load_four_floats(projected, logits_at(min(row, np.int32(n_rows - 1)), head, dim))
         cuda.syncthreads()
-        if query < n_queries:
-            shared[old_at + query] = running_total
-        exchange(shared, first, dim, is_dim, merged)
+        if thread < n_queries:
+            store_shared_float(start + old_byte + place_of(thread), running_total)
         cuda.syncthreads()
-        store(shared, first_row, n_rows, j, thread, projected, out, gated, codes, turned, scales, sums)
+        if row < n_rows:
+            store(start, thread, row, head, dim, is_dim, merged, gates, projected, out, gated, codes, turned, scales, sums)
 
     return run

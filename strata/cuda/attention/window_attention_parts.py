@@ -63,7 +63,7 @@ def split_scores(shape, read):
     """Build `scores(...)`: a cell's scores for some heads, by two neighbouring threads."""
     size, heads, pitch, queries_at, weights_at = shape.size, shape.heads_per_thread, shape.pitch, shape.queries_at, shape.weights_at
     team_pitch = shape.team_pitch
-    step, rounds, round_bytes = dot_steps(size, heads, read, 1), read.rounds, 32 * read.per_round
+    step, rounds, round_bytes = dot_steps(size, heads, read), read.rounds, 32 * read.per_round
 
     @jit
     def scores(shared, n, scale, thread, values, sums):

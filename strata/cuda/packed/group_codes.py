@@ -1,4 +1,4 @@
-"""Activation codes made where the values are: one group of 32 values, one value per thread of a warp.
+"""Activation codes made where the values are: one group of 32 values, one value per thread of a warp or four of eight neighbours.
 
 The arrays are those of the products: codes int8 [rows, n] in the order of the values and again in turned order (see
 readers.py: byte 4 j + i of a half is its value 4 i + j), scales float32 and sums int32 [rows, n / 32], all flat.  The rules
@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from strata.cuda.machine.on_cuda import code_of, magnitude, scale_of
-from strata.cuda.machine.seam import Target, jit
+from strata.cuda.machine.seam import Target, exchange_int, jit, permute_bytes, store_word
 from strata.cuda.machine.warps import integers
 from strata.cuda.packed.products import Coded
 
@@ -47,3 +47,43 @@ def group_coder(target: Target):
             scales[place], sums[place] = dx, total
 
     return code_group
+
+
+@jit
+def _largest_of_eight(x):
+    for step in (4, 2, 1):
+        x = max(x, exchange_int(x, np.int32(step)))
+    return x
+
+
+@jit
+def _sum_of_eight(x):
+    for step in (4, 2, 1):
+        x = np.int32(x + exchange_int(x, np.int32(step)))
+    return x
+
+
+@jit
+def _turned_word(word, lane):
+    """Of the words of four neighbouring threads: byte thread mod 4 of each."""
+    word = np.uint32(word)
+    other = np.uint32(exchange_int(np.int32(word), np.int32(1)))
+    word = permute_bytes(word, other, np.uint32(0x6240) if lane & 1 == 0 else np.uint32(0x3715))
+    other = np.uint32(exchange_int(np.int32(word), np.int32(2)))
+    return np.int32(permute_bytes(word, other, np.uint32(0x5410) if lane & 2 == 0 else np.uint32(0x3276)))
+
+
+@jit
+def code_fours(a, b, c, d, lane, is_value, place, codes, turned, scales, sums):
+    """Code four neighbouring values a thread as group `place`, which eight neighbouring threads have; all 32 of the warp take part."""
+    dx, inverse = scale_of(_largest_of_eight(max(max(magnitude(a), magnitude(b)), max(magnitude(c), magnitude(d)))))
+    first, second, third, fourth = code_of(a, inverse), code_of(b, inverse), code_of(c, inverse), code_of(d, inverse)
+    total = _sum_of_eight(np.int32(first + second + third + fourth))
+    word = np.int32((first & 255) | ((second & 255) << 8) | ((third & 255) << 16) | (fourth << 24))
+    turned_word = _turned_word(word, lane)
+    if is_value:
+        at = 32 * np.int64(place) + 4 * (lane & 7)
+        store_word(codes, at, word)
+        store_word(turned, at, turned_word)
+        if lane & 7 == 0:
+            scales[place], sums[place] = dx, total

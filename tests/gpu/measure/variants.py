@@ -80,6 +80,16 @@ def tile_rows(n: int) -> Variant:
     return Variant(f"tiles of {n} rows", {(TILED, "ROWS"): n, (TILED_PARTS, "ROWS"): n}, ((TILED, "tile_kernel"), (ROWWISE, "attention_kernel")))
 
 
+def tile_heads(n: int, most_threads: int) -> Variant:
+    """Teams of at most n heads; registers are left for most_threads a multiprocessor."""
+    return Variant(f"tiles with {n} heads a thread", {(TILED, "MOST_HEADS"): n, (TILED, "MOST_THREADS"): most_threads}, ((TILED, "tile_kernel"),))
+
+
+def no_tiles() -> Variant:
+    """Every row by itself."""
+    return Variant("rows one by one", {(TILED, "LARGEST_HEAD"): 0})
+
+
 def random_halves(card, n: int):
     """Half-precision values from 1/32 to 1, of both signs."""
     generator = np.random.default_rng(n)
@@ -169,7 +179,7 @@ def rooms() -> dict[str, tuple[Callable, tuple[int, ...], list[Variant]]]:
         "heads": (attention, (1, 2, 4, 8), [heads(4, 1100, "as in force"), *wide]),
         "selection": (selection, (1, 8), cuts),
         "down": (down, (1,), [long_rows(n) for n in (2, 1, 3, 4)]),
-        "chunk": (chunk, (2048,), [tile_rows(4), tile_rows(2)]),
+        "chunk": (chunk, (2048,), [tile_rows(4), tile_rows(2), tile_heads(6, 512), no_tiles()]),
     }
 
 

@@ -97,6 +97,11 @@ def test_attention_of_a_chunk(kv, segments, card, control):
     checks_attention.check_attention(card, control, TOY, kv, window_of(*segments), 72, 5)
 
 
+def test_attention_of_a_chunk_whose_teams_have_twelve_heads(card, control):
+    config = replace(TOY, n_q_heads=12, head_dim=32)
+    checks_attention.check_attention(card, control, config, "f16", window_of((0, 126, 4)), 130, 6)
+
+
 def test_routing(card):
     checks_small.check_routing(card, TOY, (1, 3))
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from strata.numerics.cpu import add, brain, fma, from_bits, half, kernel, mul, round_even, to_half
 from strata.numerics.on_cpu import (
-    code_of, exp, key, magnitude, scale_of, sigmoid, silu, softplus, sum_row_lanes, sum_wide_lanes, tree8,
+    code_of, exp, exp_below, key, magnitude, scale_of, sigmoid, silu, softplus, sum_row_lanes, sum_wide_lanes, tree8,
 )
 
 
@@ -25,7 +25,7 @@ def over_array(function):
 EXP, SIGMOID, SILU, SOFTPLUS, KEY = (over_array(f) for f in (exp, sigmoid, silu, softplus, key))
 TO_HALF, ROUND_EVEN, HALF, BRAIN, FROM_BITS = (over_array(f) for f in (to_half, round_even, half, brain, from_bits))
 MAGNITUDE = over_array(magnitude)
-FUNCTIONS = {"exp": EXP, "sigmoid": SIGMOID, "silu": SILU, "softplus": SOFTPLUS}
+FUNCTIONS = {"exp": EXP, "exp_below": over_array(exp_below), "sigmoid": SIGMOID, "silu": SILU, "softplus": SOFTPLUS}
 
 
 @kernel

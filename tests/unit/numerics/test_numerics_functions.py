@@ -61,6 +61,12 @@ def test_the_stranger_gives_the_same_bits(name):
     assert equal_bits(of(name, x), getattr(plain, name)(x))
 
 
+def test_exp_below_has_the_bits_of_exp_where_nothing_is_above_zero():
+    edges = np.array([0.0, -0.0, -87.33, np.nextafter(np.float32(-87.33), np.float32(0)), -np.inf, np.nan], np.float32)
+    x = np.concatenate((-np.abs(sample(400_000, seed=5)), edges, -np.abs(np.random.default_rng(6).integers(0, 2**32, 20_000, np.uint32).view(np.float32))))
+    assert equal_bits(of("exp_below", x), of("exp", x))
+
+
 def test_numpys_exponential_has_other_bits():
     x = sample(10_000, seed=4)
     assert not equal_bits(of("exp", x), np.exp(x))

@@ -71,7 +71,8 @@ def _multiply_some(at, left, places, x, w, sums):
 def _stage_of(copy_step, load, store, value_bytes: int):
     """Build `stage(...)`: a stage's products, each step between its share of copies, stores and loads for the stages behind it.
 
-    Each step is a loop of `once` = 1 turn, which its compiler does not know: without the loops it would put what moves memory ahead of all products.
+    Each step is a loop of `once` = 1 turn, which its compiler does not know: without the loops it would put what moves memory ahead of all
+    products.  A word read in a loop would be waited for at its end, where it changes its register.
     """
 
     def one(s, follow):
@@ -80,13 +81,15 @@ def _stage_of(copy_step, load, store, value_bytes: int):
         @jit
         def step(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums):
             left = once
-            while left > 0:
-                left = np.int32(left - 1)
+            while True:
                 read_step(at + step_at, at + step_at, places, x, w)
                 copy_step(to_x + step_at, rows[0], source + x_at, rows[2])
                 store(to_w + step_at, held, s)
-                load(weights, weights_at + weights_at_step, held, s)
                 multiply(x, w, sums)
+                left = np.int32(left - 1)
+                if left <= 0:
+                    break
+            load(weights, weights_at + weights_at_step, held, s)
             follow(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums)
 
         return step

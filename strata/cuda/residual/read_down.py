@@ -23,11 +23,11 @@ from numba.cuda import types
 
 from strata.cuda.card.device import CudaDevice
 from strata.cuda.card.launch import Launch, Shape
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_two_floats, shared_word
+from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_two_floats, shared_word, store_shared_float
 from strata.cuda.machine.chains import squares
 from strata.cuda.machine.on_cuda import tree8
 from strata.cuda.machine.seam import (
-    Target, brain, copies, fma, half, jit, kernel, launch_dependents, load_four_floats, mul, wait_for_dependency,
+    Target, brain, copies, fma, from_bits, half, jit, kernel, launch_dependents, load_four_floats, mul, wait_for_dependency,
 )
 from strata.cuda.machine.shapes import require, shared_room
 from strata.cuda.machine.stores import store_four_floats
@@ -48,7 +48,7 @@ OUTPUTS = 3
 """Outputs of a block: a large card has a multiprocessor for each block, which reads all values, of the 324 outputs of a stream read."""
 MIN_BLOCKS = 2
 """Blocks for which a multiprocessor should have registers: those of the kernels ahead and behind want some too."""
-AHEAD = 5
+AHEAD = 10
 """Steps of the products that a thread reads before it uses the first."""
 LOW_HALF = np.uint32(0xFFFF)
 
@@ -213,6 +213,22 @@ def _products(shape: DownShape):
     return multiply
 
 
+def _total(shape: DownShape):
+    """Build `total_of(shared, which, in_warp)`: the sum of all lanes of an output, by a warp."""
+    lanes_at = shape.lanes_at
+
+    @jit
+    def lane(at, m):
+        return from_bits(np.int32(shared_word(at + 128 * m)))
+
+    @jit
+    def total_of(shared, which, in_warp):
+        at = shared + (lanes_at + 4 * (WIDE * which + in_warp))
+        return sum_row(tree8(lane(at, 0), lane(at, 1), lane(at, 2), lane(at, 3), lane(at, 4), lane(at, 5), lane(at, 6), lane(at, 7)))
+
+    return total_of
+
+
 def _fetch(shape: DownShape, target: Target):
     """Build `fetch(shared, matrix, first, n_here, norm, n_stored, thread)`: weight rows first .. first + n_here - 1 to shared memory.
 
@@ -243,10 +259,10 @@ def read_down_kernel(shape: DownShape, target: Target):
     The second's blocks are behind the first's; n_other may be 0.  Grid: the blocks of both, n_outputs outputs each; a block stores n_stored
     fours of normed values.  The first threads have values, the last PRODUCT_THREADS make scales and products.
     """
-    n_outputs, n_with_values, lanes_at, wait_weights = shape.n_outputs, shape.n_with_values, shape.lanes_at // 4, copies(target, 0).wait
+    n_outputs, n_with_values, lanes_at, wait_weights = shape.n_outputs, shape.n_with_values, shape.lanes_at, copies(target, 0).wait
     n_own, n_lanes, is_due, normalises = 4 * shape.n_streams, 2 * n_outputs, shape.source == PLAIN, shape.source != NORMED
     (take, normalise), (make_gates, make_scales) = _values(shape), _gates_and_scales(shape)
-    fetch, multiply = _fetch(shape, target), _products(shape)
+    fetch, multiply, total_of = _fetch(shape, target), _products(shape), _total(shape)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(shape.n_threads, MIN_BLOCKS)
@@ -272,20 +288,19 @@ def read_down_kernel(shape: DownShape, target: Target):
         wait_weights()
         cuda.syncthreads()
         thread = np.int32(thread - n_with_values)
+        which, in_warp = thread >> 5, thread & 31
         if thread >= 0:
             for v in range(n_lanes):
                 lanes[v] = ZERO
             multiply(shared, thread, lanes)
             for n in range(n_outputs):
-                at = lanes_at + WIDE * n + 2 * thread
-                floats[at], floats[at + 1] = lanes[2 * n], lanes[2 * n + 1]
+                at = shared + (lanes_at + 4 * WIDE * n + 8 * thread)
+                store_shared_float(at, lanes[2 * n])
+                store_shared_float(at + 4, lanes[2 * n + 1])
         cuda.syncthreads()
-        which, at = thread >> 5, lanes_at + WIDE * (thread >> 5) + (thread & 31)
         if thread >= 0 and which < n_here:
-            total = sum_row(tree8(
-                floats[at], floats[at + 32], floats[at + 64], floats[at + 96], floats[at + 128], floats[at + 160], floats[at + 192], floats[at + 224]
-            ))
-            if thread & 31 == 0:
+            total = total_of(shared, which, in_warp)
+            if in_warp == 0:
                 if is_other:
                     injected[first + which] = total
                 else:

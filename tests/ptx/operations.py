@@ -55,7 +55,7 @@ def streams() -> Iterator[Entry]:
             for config, size in ((REAL, "real"), (SMALL, "small")):
                 variant = read_down.DownShape(config.hidden, n_streams, source, name, read_down.OUTPUTS)
                 build = lambda t, v=variant: read_down.read_down_kernel(v, t)  # noqa: E731
-                yield _entry(f"{label} and down {name} {size}", build, "4*f32 F 2*u8 I I I 3*f32", 64 if config is REAL else 96, name == "BF16" and config is REAL)
+                yield _entry(f"{label} and down {name} {size}", build, "4*f32 F 2*u8 I I I 3*f32", 96, name == "BF16" and config is REAL)
     yield _entry("low-rank gate", s.low_rank_gate_kernel, "f32 I F", 64)
     yield _entry("mix", lambda t: s.mix_kernel(hidden, n_streams, t), f"3*f32 {CODED}", 64)
     yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 96)

@@ -7,27 +7,29 @@ its warp, bits 0 and 2 choose its outputs, bits 1 and 3 its rows, bit 4 its resi
 apart the same outputs, so that a read of 16 bytes takes two passes of shared memory where it else takes four.
 
     row_places(thread), row_copier(target)        a thread copies element thread mod 16 of two rows, 16 apart, of one step or of a stage
-    weight_place(thread), weight_loader(name)     a thread widens two neighbouring elements of one output
+    weight_place(thread), weight_way(name, ...)   a thread brings two neighbouring elements of one output to their places
     read_places(thread)                           rows: two pieces of four; outputs: two, of which a thread keeps the first in the level 8
     meet(at, thread, sums), store_tile(...)       the tree's levels 8 (inside a warp), 4, 2, 1 (through shared memory)
 
 Shapes as in float_rows.py.  Does not know: how many steps there are.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from strata.cuda.floats.float_tile_parts import LOW_HALF, shared_float
-from strata.cuda.machine.addresses import copier, store_shared_float
+from strata.cuda.machine.addresses import copier, shared_word, store_shared_float
 from strata.cuda.machine.on_cuda import tree8
-from strata.cuda.machine.seam import Target, add, bits, brain, exchange_float, from_bits, half, jit, load_two_words, load_word
+from strata.cuda.machine.seam import Target, add, brain, exchange_float, half, jit
 from strata.numerics.orders import WIDE
 
 ROWS, OUTPUTS, RESIDUES, STEPS = 32, 32, 16, 5
 """Rows and outputs of a tile, elements of a step, steps of a stage."""
 THREADS = 256
 X_BYTES = WEIGHT_BYTES = 4 * 32 * RESIDUES
-STEP_BYTES = X_BYTES + WEIGHT_BYTES
-STAGE_BYTES = STEPS * STEP_BYTES
+"""Of a step."""
 PART_BYTES = 4 * 32 * 32
 """What a warp leaves for the others to meet."""
 OTHER_PIECE = 64
@@ -64,7 +66,7 @@ def row_copier(target: Target):
     def copy_some(to, places, source, apart, left):
         for s in range(STEPS):
             if left > WIDE * s:
-                copy_step(to + STEP_BYTES * s, places, source + 4 * WIDE * s, apart)
+                copy_step(to + X_BYTES * s, places, source + 4 * WIDE * s, apart)
 
     return copy_step, copy_some
 
@@ -73,40 +75,53 @@ def row_copier(target: Target):
 def weight_place(thread):
     """A thread's place for the first of its two elements in a step; the second lies 128 bytes behind."""
     k, o = thread & 7, thread >> 3
-    return np.int32(X_BYTES + 256 * k + 16 * ((o >> 2) ^ k) + 4 * (o & 3))
+    return np.int32(256 * k + 16 * ((o >> 2) ^ k) + 4 * (o & 3))
 
 
-def weight_loader(type_name: str):
-    """Build `load(weights, at, held, s)` and `store(to, held, s)`: a thread's two elements of step s, and how many words a stage's take meanwhile.
+@dataclass(frozen=True, slots=True)
+class WeightWay:
+    """How a thread's two elements of a step reach their places.
 
-    Values of two bytes stay as they were read until they are stored.
+    copy(raw, wide, source)     sends them on their way, as they are, to the thread's word at `raw` or to their place at `wide`
+    widen(raw, wide)            puts what has arrived at `raw` to its place
+    raw_bytes, slots            shared memory of a step as it is; slots of stages at their places
     """
+
+    copy: Callable
+    widen: Callable
+    raw_bytes: int
+    slots: int
+
+
+def weight_way(type_name: str, slots: int, target: Target) -> WeightWay:
+    """Return the way of a format: values of two bytes arrive as they are and are widened a stage later, floats go to their places."""
+    copy_word = copier(4, 0, 0, target)
     if type_name == "F32":
+        copy_next = copier(4, 128, 4, target)
 
         @jit
-        def load(weights, at, held, s):
-            a, b = load_two_words(weights, at)
-            held[2 * s], held[2 * s + 1] = from_bits(np.int32(a)), from_bits(np.int32(b))
+        def copy_both(raw, wide, source):
+            copy_word(wide, source)
+            copy_next(wide, source)
 
         @jit
-        def store(to, held, s):
-            store_shared_float(to, held[2 * s])
-            store_shared_float(to + 128, held[2 * s + 1])
+        def leave(raw, wide):
+            return
 
-        return load, store, 2 * STEPS
-    widen = {"BF16": brain, "F16": half}[type_name]
-
-    @jit
-    def load_halves(weights, at, held, s):
-        held[s] = from_bits(np.int32(load_word(weights, at)))
+        return WeightWay(copy_both, leave, 0, slots)
+    widened = {"BF16": brain, "F16": half}[type_name]
 
     @jit
-    def store_halves(to, held, s):
-        word = np.uint32(bits(held[s]))
-        store_shared_float(to, widen(word & LOW_HALF))
-        store_shared_float(to + 128, widen(word >> 16))
+    def copy(raw, wide, source):
+        copy_word(raw, source)
 
-    return load_halves, store_halves, STEPS
+    @jit
+    def widen(raw, wide):
+        word = np.uint32(shared_word(raw))
+        store_shared_float(wide, widened(word & LOW_HALF))
+        store_shared_float(wide + 128, widened(word >> 16))
+
+    return WeightWay(copy, widen, 4 * THREADS, 2)
 
 
 @jit
@@ -115,7 +130,7 @@ def read_places(thread):
     t, second = residue_of(thread), (thread >> 4) & 1
     ty, tx = ((thread >> 1) & 1) | ((thread >> 2) & 2), (thread & 1) | ((thread >> 1) & 2)
     rows = np.int32(128 * t + 16 * (ty ^ (t & 7)))
-    outputs = np.int32(X_BYTES + 128 * t + 16 * ((tx + 4 * second) ^ (t >> 1)))
+    outputs = np.int32(128 * t + 16 * ((tx + 4 * second) ^ (t >> 1)))
     return rows, np.int32(rows ^ OTHER_PIECE), outputs, np.int32(outputs ^ OTHER_PIECE)
 
 

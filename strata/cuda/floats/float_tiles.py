@@ -21,8 +21,8 @@ from strata.cuda.floats.float_tile_parts import (
     N_SUMS, PARKED_BYTES, SIDE, WIDEN_FOUR, ZERO, add_parked, clear, multiply, next_step, park, read_step,
 )
 from strata.cuda.floats.float_tile_stages import (
-    OUTPUTS, RESIDUES, ROWS, STAGE_BYTES, STEP_BYTES, STEPS, THREADS, meet, read_places, residue_of, row_copier, row_places, store_tile,
-    weight_loader, weight_place,
+    OUTPUTS, RESIDUES, ROWS, STEPS, THREADS, WEIGHT_BYTES, X_BYTES, WeightWay, meet, read_places, residue_of, row_copier, row_places,
+    store_tile, weight_place, weight_way,
 )
 from strata.cuda.machine.addresses import global_address, shared_address
 from strata.cuda.machine.seam import Target, add, copies, jit, kernel, launch_dependents, wait_for_dependency
@@ -31,7 +31,10 @@ from strata.numerics.orders import WIDE
 SLOTS = 4
 LANES = WIDE // RESIDUES
 PER_STAGE = WIDE * STEPS
-SHARED_BYTES = SLOTS * STAGE_BYTES + 2 * PARKED_BYTES
+ROW_STAGE, WEIGHT_STAGE = STEPS * X_BYTES, STEPS * WEIGHT_BYTES
+PARKED_AT = 2 * SLOTS * ROW_STAGE
+"""Behind rings of SLOTS stages of rows and of weights, the latter as floats or half of them raw."""
+SHARED_BYTES = PARKED_AT + 2 * PARKED_BYTES
 
 
 def fits(capability: tuple[int, int]) -> bool:
@@ -56,46 +59,42 @@ def _following(stage, n_in, n_chunks):
 
 
 @jit
-def _next_slot(slot):
-    return np.int32(slot + STAGE_BYTES) if slot < (SLOTS - 1) * STAGE_BYTES else np.int32(0)
-
-
-@jit
-def _multiply_some(at, left, places, x, w, sums):
+def _multiply_some(x_at, w_at, left, places, x, w, sums):
     """The steps of a stage that this thread's residue has."""
     for s in range(STEPS):
         if left > WIDE * s:
-            next_step(at + STEP_BYTES * s, at + STEP_BYTES * s, places, x, w, sums)
+            next_step(x_at + X_BYTES * s, w_at + WEIGHT_BYTES * s, places, x, w, sums)
 
 
-def _stage_of(copy_step, load, store, value_bytes: int):
-    """Build `stage(...)`: a stage's products, each step between its share of copies, stores and loads for the stages behind it.
+def _stage_of(copy_step, way: WeightWay, value_bytes: int):
+    """Build `stage(...)`: a stage's products, each step between its share of what brings those behind it.
 
-    Each step is a loop of `once` = 1 turn, which its compiler does not know: without the loops it would put what moves memory ahead of all
-    products.  A word read in a loop would be waited for at its end, where it changes its register.
+    Each step is a loop of `once` = 1 turn, which its compiler does not know: without the loops it would put what moves memory ahead of all products.
     """
+    copy_weights, widen = way.copy, way.widen
 
     def one(s, follow):
-        x_at, weights_at_step, step_at = 4 * WIDE * s, value_bytes * WIDE * s, STEP_BYTES * s
+        x_step, w_step, raw_step = X_BYTES * s, WEIGHT_BYTES * s, way.raw_bytes * s
+        x_from, w_from = 4 * WIDE * s, value_bytes * WIDE * s
 
         @jit
-        def step(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums):
+        def step(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, once, sums):
             left = once
             while True:
-                read_step(at + step_at, at + step_at, places, x, w)
-                copy_step(to_x + step_at, rows[0], source + x_at, rows[2])
-                store(to_w + step_at, held, s)
+                read_step(reads[0] + x_step, reads[1] + w_step, places, x, w)
+                copy_step(row_to + x_step, rows[0], row_source + x_from, rows[2])
+                copy_weights(raw_to + raw_step, wide_to + w_step, weight_source + w_from)
+                widen(raw_at + raw_step, wide_at + w_step)
                 multiply(x, w, sums)
                 left = np.int32(left - 1)
                 if left <= 0:
                     break
-            load(weights, weights_at + weights_at_step, held, s)
-            follow(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums)
+            follow(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, once, sums)
 
         return step
 
     @jit
-    def nothing(at, to_x, rows, source, to_w, weights, weights_at, held, places, x, w, once, sums):
+    def nothing(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, once, sums):
         return
 
     stage = nothing
@@ -107,59 +106,62 @@ def _stage_of(copy_step, load, store, value_bytes: int):
 @cache
 def float_tiles(type_name: str, target: Target):
     """Return the kernel (weights, n_in, n_out, n_rows, x, out); grid (n_out / OUTPUTS, n_rows / ROWS), rounded up."""
-    value_bytes = WIDEN_FOUR[type_name][1]
+    value_bytes, way = WIDEN_FOUR[type_name][1], weight_way(type_name, SLOTS, target)
     copy_step, copy_some = row_copier(target)
-    load, store, n_held = weight_loader(type_name)
-    whole_stage, commit, wait_two, wait_all = _stage_of(copy_step, load, store, value_bytes), copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
+    copy_weights, widen, raw_stage, is_widened = way.copy, way.widen, STEPS * way.raw_bytes, way.raw_bytes > 0
+    stage, commit, wait_two, wait_all = _stage_of(copy_step, way, value_bytes), copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    parked_at, step_bytes = SLOTS * STAGE_BYTES, value_bytes * WIDE
+    wide_at, wide_mask = SLOTS * ROW_STAGE, way.slots - 1
+    raw_at = wide_at + way.slots * WEIGHT_STAGE
+    raw_step = way.raw_bytes
 
     @jit
     def fetch_rows(to, rows, element, n_in):
         """Send a stage's rows on their way."""
         copy_some(to, rows[0], rows[1] + 4 * np.int64(element), rows[2], np.int32(n_in - element - (np.int32(cuda.threadIdx.x) & 15)))
-        commit()
 
     @jit
-    def fetch_weights(weights, source, element, n_in, own, held):
+    def fetch_weights(raw, wide, source, element, n_in):
+        """Send a stage's weights on their way."""
         for s in range(STEPS):
-            if n_in - element - own > WIDE * s:
-                load(weights, source + value_bytes * np.int64(element) + step_bytes * s, held, s)
+            if n_in - element - 2 * (np.int32(cuda.threadIdx.x) & 7) > WIDE * s:
+                copy_weights(raw + raw_step * s, wide + WEIGHT_BYTES * s, source + value_bytes * (np.int64(element) + WIDE * s))
 
     @jit
-    def store_weights(to, held):
+    def widen_stage(raw, wide):
         for s in range(STEPS):
-            store(to + STEP_BYTES * s, held, s)
+            widen(raw + raw_step * s, wide + WEIGHT_BYTES * s)
 
     @jit
-    def compute_lane(shared, weights, sources, n_in, n_chunks, own, places, held, x, w, coming, state, sums):
+    def compute_lane(own, rows, weights_from, n_in, n_chunks, residue, places, x, w, coming, state, sums):
         """A lane's chain, into `sums`: a stage at a time, while those behind it arrive.
 
-        coming: the stage whose rows are asked for next; state: the slot to be read, the slot that is free, the elements of this
-        stage and the two behind it.
+        own: addresses of the rows' ring, the thread's places in those of weights and of raw weights; state: number of the stage modulo SLOTS,
+        first elements of the stage and the three behind it; coming: the one behind these.
         """
-        rows, weights_from = sources
-        to_weights, pair, residue = own
         is_even, once = n_in % PER_STAGE == 0, min(np.int32(n_in), np.int32(1))
         clear(sums)
         for chunk in range(n_chunks):
-            here, free, now, second, third = state
-            following = _next_slot(here)
-            at, to_x, to_w = shared + here, shared + free, shared + (following + to_weights)
+            turn, now, second, third, fourth = state
+            following, free = (turn + 1) & (SLOTS - 1), (turn + SLOTS - 1) & (SLOTS - 1)
+            reads = own[0] + ROW_STAGE * turn, own[0] + (wide_at + WEIGHT_STAGE * (turn & wide_mask))
+            row_to, wide_to = own[0] + ROW_STAGE * free, own[1] + WEIGHT_STAGE * (free & wide_mask)
+            raw_from, wide_next = own[2] + raw_stage * following, own[1] + WEIGHT_STAGE * (following & wide_mask)
+            raw_to, weights_element = own[2] + raw_stage * turn, coming[2] if is_widened else fourth
             if is_even and coming[2] < n_in:
-                whole_stage(
-                    at, to_x, rows, rows[1] + 4 * np.int64(coming[2]), to_w, weights, weights_from + value_bytes * np.int64(third), held,
-                    places, x, w, once, sums,
+                stage(
+                    reads, row_to, rows, rows[1] + 4 * np.int64(fourth), raw_to, wide_to, weights_from + value_bytes * np.int64(weights_element),
+                    raw_from, wide_next, places, x, w, once, sums,
                 )
-                commit()
             else:
-                store_weights(to_w, held)
-                fetch_weights(weights, weights_from, third, n_in, pair, held)
-                fetch_rows(to_x, rows, coming[2], n_in)
-                _multiply_some(at, np.int32(n_in - now - residue), places, x, w, sums)
+                fetch_rows(row_to, rows, fourth, n_in)
+                fetch_weights(raw_to, wide_to, weights_from, weights_element, n_in)
+                widen_stage(raw_from, wide_next)
+                _multiply_some(reads[0], reads[1], np.int32(n_in - now - residue), places, x, w, sums)
+            commit()
             wait_two()
             cuda.syncthreads()
-            state = following, here, second, third, coming[2]
+            state = np.int32(following), second, third, fourth, coming[2]
             coming = _following(coming, n_in, n_chunks)
         return coming, state
 
@@ -169,34 +171,40 @@ def float_tiles(type_name: str, target: Target):
         wait_before()
         thread = np.int32(cuda.threadIdx.x)
         first_output, first_row = np.int32(np.int32(cuda.blockIdx.x) * OUTPUTS), np.int32(np.int32(cuda.blockIdx.y) * ROWS)
-        own, pair, own_row = np.int32(thread & 15), np.int32(2 * (thread & 7)), np.int32(first_row + (thread >> 4))
+        first, own_row = np.int32(thread & 15), np.int32(first_row + (thread >> 4))
         own_output = min(np.int32(first_output + (thread >> 3)), np.int32(n_out - 1))
         low, high = min(own_row, np.int32(n_rows - 1)), min(np.int32(own_row + 16), np.int32(n_rows - 1))
         x_from = global_address(x)
-        rows = row_places(thread), x_from + 4 * (np.int64(low) * n_in + own), np.int32(4 * (high - low) * n_in)
-        sources = rows, (np.int64(own_output) * n_in + pair) * value_bytes
-        places, of_thread = read_places(thread), (weight_place(thread), pair, residue_of(thread))
-        parked, n_chunks = shared + (parked_at + 4 * thread), np.int32((n_in + PER_STAGE - 1) // PER_STAGE)
+        rows = row_places(thread), x_from + 4 * (np.int64(low) * n_in + first), np.int32(4 * (high - low) * n_in)
+        weights_from = global_address(weights) + (np.int64(own_output) * n_in + 2 * (thread & 7)) * value_bytes
+        own = shared + 0, shared + (wide_at + weight_place(thread)), shared + (raw_at + 4 * thread)
+        places, residue = read_places(thread), residue_of(thread)
+        parked, n_chunks = shared + (PARKED_AT + 4 * thread), np.int32((n_in + PER_STAGE - 1) // PER_STAGE)
         a, b, c = cuda.local.array(N_SUMS, np.float32), cuda.local.array(N_SUMS, np.float32), cuda.local.array(N_SUMS, np.float32)
-        held, x_values, w_values = cuda.local.array(n_held, np.float32), cuda.local.array(SIDE, np.float32), cuda.local.array(SIDE, np.float32)
-        for v in range(n_held):
-            held[v] = ZERO
+        x_values, w_values = cuda.local.array(SIDE, np.float32), cuda.local.array(SIDE, np.float32)
 
-        first = np.int32(0), np.int32(0), np.int32(0)
-        second = _following(first, n_in, n_chunks)
-        third = _following(second, n_in, n_chunks)
-        fetch_rows(shared + 0, rows, first[2], n_in)
-        fetch_rows(shared + STAGE_BYTES, rows, second[2], n_in)
-        fetch_rows(shared + 2 * STAGE_BYTES, rows, third[2], n_in)
-        fetch_weights(weights, sources[1], first[2], n_in, pair, held)
-        store_weights(shared + of_thread[0], held)
-        fetch_weights(weights, sources[1], second[2], n_in, pair, held)
+        stages = np.int32(0), np.int32(0), np.int32(0)
+        state = np.int32(0), np.int32(0), np.int32(0), np.int32(0), np.int32(0)
+        # Stages 0, 1 and 2: of rows, and of weights that go to their places; of others one more, of which the first is widened here.
+        if is_widened:
+            fetch_weights(own[2] + 0, own[1] + 0, weights_from, stages[2], n_in)
+        for number in range(SLOTS - 1):
+            fetch_rows(own[0] + ROW_STAGE * number, rows, stages[2], n_in)
+            state = state[0], state[2], state[3], stages[2], np.int32(0)
+            if not is_widened:
+                fetch_weights(own[2] + 0, own[1] + WEIGHT_STAGE * number, weights_from, stages[2], n_in)
+            stages = _following(stages, n_in, n_chunks)
+            if is_widened:
+                fetch_weights(own[2] + raw_stage * (number + 1), own[1] + 0, weights_from, stages[2], n_in)
+            commit()
         wait_two()
+        if is_widened:
+            widen_stage(own[2] + 0, own[1] + 0)
         cuda.syncthreads()
-        coming, state = _following(third, n_in, n_chunks), (np.int32(0), np.int32(3 * STAGE_BYTES), first[2], second[2], third[2])
+        state, coming = (state[0], state[1], state[2], state[3], stages[2]), _following(stages, n_in, n_chunks)
         for two in range(LANES // 2):
-            coming, state = compute_lane(shared, weights, sources, n_in, n_chunks, of_thread, places, held, x_values, w_values, coming, state, a)
-            coming, state = compute_lane(shared, weights, sources, n_in, n_chunks, of_thread, places, held, x_values, w_values, coming, state, b)
+            coming, state = compute_lane(own, rows, weights_from, n_in, n_chunks, residue, places, x_values, w_values, coming, state, a)
+            coming, state = compute_lane(own, rows, weights_from, n_in, n_chunks, residue, places, x_values, w_values, coming, state, b)
             for v in range(N_SUMS):
                 a[v] = add(a[v], b[v])
             if two & 1 == 0:

@@ -69,7 +69,8 @@ def _multiply_some(x_at, w_at, left, places, x, w, sums):
 def _stage_of(copy_step, way: WeightWay, value_bytes: int):
     """Build `stage(...)`: a stage's products, each step between its share of what brings those behind it.
 
-    Each step is a loop of `once` = 1 turn, which its compiler does not know: without the loops it would put what moves memory ahead of all products.
+    A step begins with the weights that have arrived as they are: what it writes waits for them, and all reads and copies behind it
+    keep their order, so that they stay mixed with the products.
     """
     copy_weights, widen = way.copy, way.widen
 
@@ -78,23 +79,18 @@ def _stage_of(copy_step, way: WeightWay, value_bytes: int):
         x_from, w_from = 4 * WIDE * s, value_bytes * WIDE * s
 
         @jit
-        def step(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, once, sums):
-            left = once
-            while True:
-                read_step(reads[0] + x_step, reads[1] + w_step, places, x, w)
-                copy_step(row_to + x_step, rows[0], row_source + x_from, rows[2])
-                copy_weights(raw_to + raw_step, wide_to + w_step, weight_source + w_from)
-                widen(raw_at + raw_step, wide_at + w_step)
-                multiply(x, w, sums)
-                left = np.int32(left - 1)
-                if left <= 0:
-                    break
-            follow(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, once, sums)
+        def step(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, sums):
+            widen(raw_at + raw_step, wide_at + w_step)
+            read_step(reads[0] + x_step, reads[1] + w_step, places, x, w)
+            copy_step(row_to + x_step, rows[0], row_source + x_from, rows[2])
+            copy_weights(raw_to + raw_step, wide_to + w_step, weight_source + w_from)
+            multiply(x, w, sums)
+            follow(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, sums)
 
         return step
 
     @jit
-    def nothing(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, once, sums):
+    def nothing(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, sums):
         return
 
     stage = nothing
@@ -133,13 +129,13 @@ def float_tiles(type_name: str, target: Target):
             widen(raw + raw_step * s, wide + WEIGHT_BYTES * s)
 
     @jit
-    def compute_lane(own, rows, weights_from, n_in, n_chunks, residue, places, x, w, coming, state, sums):
+    def compute_lane(own, rows, weights_from, n_in, n_chunks, places, x, w, coming, state, sums):
         """A lane's chain, into `sums`: a stage at a time, while those behind it arrive.
 
         own: addresses of the rows' ring, the thread's places in those of weights and of raw weights; state: number of the stage modulo SLOTS,
         first elements of the stage and the three behind it; coming: the one behind these.
         """
-        is_even, once = n_in % PER_STAGE == 0, min(np.int32(n_in), np.int32(1))
+        is_even = n_in % PER_STAGE == 0
         clear(sums)
         for chunk in range(n_chunks):
             turn, now, second, third, fourth = state
@@ -151,13 +147,13 @@ def float_tiles(type_name: str, target: Target):
             if is_even and coming[2] < n_in:
                 stage(
                     reads, row_to, rows, rows[1] + 4 * np.int64(fourth), raw_to, wide_to, weights_from + value_bytes * np.int64(weights_element),
-                    raw_from, wide_next, places, x, w, once, sums,
+                    raw_from, wide_next, places, x, w, sums,
                 )
             else:
                 fetch_rows(row_to, rows, fourth, n_in)
                 fetch_weights(raw_to, wide_to, weights_from, weights_element, n_in)
                 widen_stage(raw_from, wide_next)
-                _multiply_some(reads[0], reads[1], np.int32(n_in - now - residue), places, x, w, sums)
+                _multiply_some(reads[0], reads[1], np.int32(n_in - now - residue_of(np.int32(cuda.threadIdx.x))), places, x, w, sums)
             commit()
             wait_two()
             cuda.syncthreads()
@@ -178,7 +174,7 @@ def float_tiles(type_name: str, target: Target):
         rows = row_places(thread), x_from + 4 * (np.int64(low) * n_in + first), np.int32(4 * (high - low) * n_in)
         weights_from = global_address(weights) + (np.int64(own_output) * n_in + 2 * (thread & 7)) * value_bytes
         own = shared + 0, shared + (wide_at + weight_place(thread)), shared + (raw_at + 4 * thread)
-        places, residue = read_places(thread), residue_of(thread)
+        places = read_places(thread)
         parked, n_chunks = shared + (PARKED_AT + 4 * thread), np.int32((n_in + PER_STAGE - 1) // PER_STAGE)
         a, b, c = cuda.local.array(N_SUMS, np.float32), cuda.local.array(N_SUMS, np.float32), cuda.local.array(N_SUMS, np.float32)
         x_values, w_values = cuda.local.array(SIDE, np.float32), cuda.local.array(SIDE, np.float32)
@@ -203,8 +199,8 @@ def float_tiles(type_name: str, target: Target):
         cuda.syncthreads()
         state, coming = (state[0], state[1], state[2], state[3], stages[2]), _following(stages, n_in, n_chunks)
         for two in range(LANES // 2):
-            coming, state = compute_lane(own, rows, weights_from, n_in, n_chunks, residue, places, x_values, w_values, coming, state, a)
-            coming, state = compute_lane(own, rows, weights_from, n_in, n_chunks, residue, places, x_values, w_values, coming, state, b)
+            coming, state = compute_lane(own, rows, weights_from, n_in, n_chunks, places, x_values, w_values, coming, state, a)
+            coming, state = compute_lane(own, rows, weights_from, n_in, n_chunks, places, x_values, w_values, coming, state, b)
             for v in range(N_SUMS):
                 a[v] = add(a[v], b[v])
             if two & 1 == 0:

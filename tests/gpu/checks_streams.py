@@ -87,81 +87,20 @@ def check_combine(card, control, config: ModelConfig, row_counts) -> None:
     norm, residual = normal(13, width), random_rows(14, most, width).reshape(most, c.n_streams, c.hidden)
     for n in row_counts:
         entry_of = np.random.default_rng(n).permutation(n * c.n_used).astype(np.int32).reshape(n, c.n_used)
-        y, placed_inject = np.empty((n, c.hidden), np.float32), flat(card, inject)
+        y, written, normed = np.empty((n, c.hidden), np.float32), residual[:n].copy(), np.empty((n, width), np.float32)
         host_experts.combine(outputs, entry_of, weights[:n], shared[:n], shared_gate[:n], y)
+        host.write(written, y, inject[:n])
+        host.normalise(control, written, norm, np.float32(c.rms_epsilon), normed)
         combined = Combined(c.n_used, *(flat(card, a) for a in (outputs, entry_of, weights, shared, shared_gate)))
         out = GuardedOutput(card, n * c.hidden)
         run(card, launch_combine(card, c.hidden, combined, n, out.inside))
         assert_same_bits(f"combined, {n} rows", out.read((n, c.hidden)), y)
-        for before in ((), (random_rows(15, n, c.hidden), normal(16, n, c.n_streams))):
-            written, normed = residual[:n].copy(), np.empty((n, width), np.float32)
-            if before:
-                host.write(written, *before)
-            host.write(written, y, inject[:n])
-            host.normalise(control, written, norm, np.float32(c.rms_epsilon), normed)
-            for is_known in (False, True):
-                place, after = flat(card, residual[:n]), GuardedOutput(card, n * width)
-                experts, earlier = replace(combined, is_known=is_known), tuple(flat(card, a) for a in before) or None
-                run(card, launch_write_normalise(
-                    card, c, place, n, experts=experts, inject=placed_inject, earlier=earlier, norm=flat(card, norm), normed=after.inside
-                ))
-                assert_same_bits(f"combined into streams, {n} rows", read(place, n, c.n_streams, c.hidden), written)
-                assert_same_bits(f"combined and normed, {n} rows", after.read((n, width)), normed)
-
-
-def check_read_down(card, control, config: ModelConfig, type_name: str, n_other: int = 4) -> None:
-    """Write, norm and the products of one row in one kernel; the streams stay as they are, and y is written with what is written next."""
-    from strata.cuda.memory.placed import FloatMatrix
-    from strata.cuda.residual.read_down import launch_read_down
-    from strata.cuda.residual.streams import launch_write_normalise
-
-    c, width, eps = config, config.residual_width, np.float32(config.rms_epsilon)
-    residual, y = random_rows(17, 1, width).reshape(1, c.n_streams, c.hidden), random_rows(18, 1, c.hidden)
-    inject, norm = normal(19, 1, c.n_streams), normal(20, width)
-    down, other = random_float_weights(type_name, 21, c.low_rank, width), random_float_weights(type_name, 22, n_other, width)
-    placed = [FloatMatrix(flat(card, w.reshape(-1).view(np.uint8)), type_name, len(w), width) for w in (down, other)]
-    streams, placed_y, placed_inject, placed_norm = (flat(card, a) for a in (residual, y, inject, norm))
-    written = residual.copy()
-    host.write(written, y, inject)
-    for source in ("streams", "streams and y", "normed values", "streams without a second matrix"):
-        normed, low, injected = (np.empty((1, n), np.float32) for n in (width, c.low_rank, n_other))
-        host.normalise(control, written if "and y" in source else residual, norm, eps, normed)
-        for weights, product in ((down, low), (other, injected)):
-            float_product(type_name)(control, weights, normed, product)
-        outs = [GuardedOutput(card, n) for n in (width, c.low_rank, n_other)]
-        is_normed, has_other = source == "normed values", "without" not in source
-        more = {} if is_normed else {"norm": placed_norm, "normed": outs[0].inside}
-        more |= {"y": placed_y, "inject": placed_inject} if "and y" in source else {}
-        more |= {"other": placed[1], "injected": outs[2].inside} if has_other else {}
-        run(card, launch_read_down(card, c, flat(card, normed) if is_normed else streams, placed[0], outs[1].inside, **more))
-        assert_same_bits(f"{source}: low", outs[1].read((1, c.low_rank)), low)
-        if has_other:
-            assert_same_bits(f"{source}: inject", outs[2].read((1, n_other)), injected)
-        if not is_normed:
-            assert_same_bits(f"{source}: normed", outs[0].read((1, width)), normed)
-        assert_same_bits(f"{source}: streams", read(streams, *residual.shape), residual)
-
-
-def check_second_write(card, control, config: ModelConfig, row_counts) -> None:
-    """A write behind an earlier one that was due too, with and without a norm."""
-    from strata.cuda.residual.streams import launch_write_normalise
-
-    c, most, width = config, max(row_counts), config.residual_width
-    residual, norm = random_rows(23, most, width).reshape(most, c.n_streams, c.hidden), normal(24, width)
-    blocks = [(random_rows(25 + n, most, c.hidden), normal(27 + n, most, c.n_streams)) for n in range(2)]
-    written, normed = residual.copy(), np.empty((most, width), np.float32)
-    for y, inject in blocks:
-        host.write(written, y, inject)
-    host.normalise(control, written, norm, np.float32(c.rms_epsilon), normed)
-    earlier, (y, inject) = (tuple(flat(card, a) for a in block) for block in blocks)
-    for n in row_counts:
-        place, out = flat(card, residual[:n]), GuardedOutput(card, n * width)
-        run(card, launch_write_normalise(card, c, place, n, y=y, inject=inject, earlier=earlier, norm=flat(card, norm), normed=out.inside))
-        assert_same_bits(f"both written, {n} rows", read(place, n, c.n_streams, c.hidden), written[:n])
-        assert_same_bits(f"both written and normed, {n} rows", out.read((n, width)), normed[:n])
-        place = flat(card, residual[:n])
-        run(card, launch_write_normalise(card, c, place, n, y=y, inject=inject, earlier=earlier))
-        assert_same_bits(f"both written alone, {n} rows", read(place, n, c.n_streams, c.hidden), written[:n])
+        for is_known in (False, True):
+            place, after = flat(card, residual[:n]), GuardedOutput(card, n * width)
+            experts, placed_inject = replace(combined, is_known=is_known), flat(card, inject)
+            run(card, launch_write_normalise(card, c, place, n, experts=experts, inject=placed_inject, norm=flat(card, norm), normed=after.inside))
+            assert_same_bits(f"combined into streams, {n} rows", read(place, n, c.n_streams, c.hidden), written)
+            assert_same_bits(f"combined and normed, {n} rows", after.read((n, width)), normed)
 
 
 def check_activation(card, control, config: ModelConfig, n_entries: int) -> None:

@@ -19,13 +19,6 @@ CELL_KINDS = pytest.mark.parametrize(("kv", "raw"), [("f16", "f16"), ("int8", "f
 @BOTH
 def test_stream_writes_and_norms_have_the_bits_of_the_host_at_every_row_count(config, card, control):
     checks_streams.check_write_and_norm(card, control, config, ROW_COUNTS)
-    checks_streams.check_second_write(card, control, config, (1, 3))
-
-
-@BOTH
-@pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
-def test_a_read_of_one_row_has_the_bits_of_the_host_up_to_down(config, type_name, card, control):
-    checks_streams.check_read_down(card, control, config, type_name)
 
 
 @BOTH

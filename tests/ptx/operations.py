@@ -32,30 +32,17 @@ def _entry(name, build, text, most=128, representative=True) -> Entry:
 def streams() -> Iterator[Entry]:
     from strata.cuda.drafting import drafts
     from strata.cuda.experts import activation, combine
-    from strata.cuda.residual import read_down, read_mix
+    from strata.cuda.residual import read_mix
     from strata.cuda.residual import streams as s
 
     hidden, n_streams, n_used = REAL.hidden, REAL.n_streams, REAL.n_used
-    shape = lambda source=s.NO_BLOCK, n=1, count=n_streams, each=hidden, **more: s.StreamShape(each, count, source, n, **more)  # noqa: E731
-    written = "9*f32 i32 f32 F f32"
-    for name, variant, text, most in (
-        ("norm of chosen rows", shape(is_chosen=True), written, 64),
-        ("norm", shape(count=1), "11*f32 F f32", 64),
-        ("norm of whole rows", shape(count=1, each=hidden * n_streams, is_chosen=True), written, 96),
-        ("write and norm", shape(s.PLAIN), "11*f32 F f32", 64),
-    ):
-        yield _entry(name, lambda t, v=variant: s.stream_kernel(v, t), text, most)
-    for is_second in (False, True):
-        for is_known in (False, True):
-            variant = shape(s.EXPERTS, n_used, is_second=is_second, is_known=is_known)
-            name = f"combine, write {'two ' if is_second else ''}and norm{', known early' if is_known else ''}"
-            yield _entry(name, lambda t, v=variant: s.stream_kernel(v, t), "5*f32 i32 5*f32 F f32", 128)
-    for name in ("BF16", "F16", "F32"):
-        for source, label in ((s.NO_BLOCK, "norm"), (s.PLAIN, "write, norm"), (read_down.NORMED, "normed")):
-            for config, size in ((REAL, "real"), (SMALL, "small")):
-                variant = read_down.DownShape(config.hidden, n_streams, source, name, read_down.OUTPUTS)
-                build = lambda t, v=variant: read_down.read_down_kernel(v, t)  # noqa: E731
-                yield _entry(f"{label} and down {name} {size}", build, "4*f32 F 2*u8 I I I 3*f32", 96, name == "BF16" and config is REAL)
+    yield _entry("norm of chosen rows", lambda t: s.stream_kernel(hidden, n_streams, s.NO_BLOCK, 1, True, True, False, t), "7*f32 i32 f32 F f32", 64)
+    yield _entry("norm", lambda t: s.stream_kernel(hidden, 1, s.NO_BLOCK, 1, True, False, False, t), "9*f32 F f32", 64)
+    yield _entry("norm of whole rows", lambda t: s.stream_kernel(hidden * n_streams, 1, s.NO_BLOCK, 1, True, True, False, t), "7*f32 i32 f32 F f32", 96)
+    yield _entry("write and norm", lambda t: s.stream_kernel(hidden, n_streams, s.PLAIN, 1, True, False, False, t), "9*f32 F f32", 64)
+    for is_known in (False, True):
+        build = lambda t, k=is_known: s.stream_kernel(hidden, n_streams, s.EXPERTS, n_used, True, False, k, t)  # noqa: E731
+        yield _entry(f"combine, write and norm{', known early' if is_known else ''}", build, "3*f32 i32 5*f32 F f32", 128)
     yield _entry("low-rank gate", s.low_rank_gate_kernel, "f32 I F", 64)
     yield _entry("mix", lambda t: s.mix_kernel(hidden, n_streams, t), f"3*f32 {CODED}", 64)
     yield _entry("combine", lambda t: combine.combine_kernel(hidden, n_used, t), "f32 i32 4*f32", 96)

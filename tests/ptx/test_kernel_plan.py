@@ -133,7 +133,7 @@ def test_experts_of_chunks_are_combined_by_a_launch_ahead_of_the_write_that_read
     for n in combined:
         written = launches[n].arguments[-1]
         assert launches[n + 1].dispatcher.py_func.__qualname__.startswith("stream_kernel")
-        assert launches[n + 1].arguments[3].device_ctypes_pointer.value == written.device_ctypes_pointer.value
+        assert launches[n + 1].arguments[1].device_ctypes_pointer.value == written.device_ctypes_pointer.value
 
 
 def test_chunks_in_lent_memory_and_counts_of_routing(model, planned):

@@ -12,7 +12,6 @@ normed, gate [rows, C * H]; y, mixed [rows, H]; inject [rows, C]; low [rows, ran
 Does not know: products, what the blocks compute.
 """
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -49,14 +48,9 @@ def threads_of(hidden: int) -> int:
     return min(MOST_STREAM_THREADS, (hidden + 127) // 128 * 32)
 
 
-@jit
-def gate_of(logit, count):
-    """The gate of a stream's write, of `count` streams."""
-    return mul(TWO, sigmoid(div(logit, count)))
-
-
-def _due(hidden: int, source: int, n_used: int):
-    """Build `learn(...)`, as in combine.py, and `fetch(y, entries, factors, shared, shared_gate, row, i)`: four values of what is due."""
+def _written(hidden: int, source: int, n_used: int):
+    """Build `learn(...)`, as in combine.py, and `written(own, v, y, entries, factors, shared, shared_gate, gate, row, i)`: four values of a
+    stream, own[v:], with what is due."""
     learn, combined = combiner_of_four(hidden, n_used)
 
     @jit
@@ -64,111 +58,80 @@ def _due(hidden: int, source: int, n_used: int):
         return ZERO
 
     @jit
-    def nothing(y, entries, factors, shared, shared_gate, row, i):
-        return ZERO, ZERO, ZERO, ZERO
+    def nothing(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
+        return
 
     @jit
-    def plain(y, entries, factors, shared, shared_gate, row, i):
-        return load_four_floats(y, 4 * (np.int64(row) * hidden + i))
+    def add_plain(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
+        y0, y1, y2, y3 = load_four_floats(y, 4 * (np.int64(row) * hidden + i))
+        own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
+        own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
 
-    return {NO_BLOCK: (learn_nothing, nothing), PLAIN: (learn_nothing, plain), EXPERTS: (learn, combined)}[source]
+    @jit
+    def add_experts(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
+        y0, y1, y2, y3 = combined(y, entries, factors, shared, shared_gate, row, i)
+        own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
+        own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
 
-
-@jit
-def _add_four(values, v, due, gate):
-    """values[v : v + 4] with a gate's share of due[v : v + 4]."""
-    values[v], values[v + 1] = fma(due[v], gate, values[v]), fma(due[v + 1], gate, values[v + 1])
-    values[v + 2], values[v + 3] = fma(due[v + 2], gate, values[v + 2]), fma(due[v + 3], gate, values[v + 3])
-
-
-@dataclass(frozen=True, slots=True)
-class StreamShape:
-    """Geometry and variant of a write and norm.
-
-    `source`: what is written, of `n_used` experts; `is_second`: behind another block's output, which is due too; `is_chosen`: the norm reads
-    chosen rows; `is_known`: inject and what the router gave are read before the previous kernel has ended, only its outputs are waited for.
-    """
-
-    hidden: int
-    n_streams: int
-    source: int
-    n_used: int = 1
-    is_second: bool = False
-    normalises: bool = True
-    is_chosen: bool = False
-    is_known: bool = False
+    return {NO_BLOCK: (learn_nothing, nothing), PLAIN: (learn_nothing, add_plain), EXPERTS: (learn, add_experts)}[source]
 
 
 @cache
-def stream_kernel(shape: StreamShape, target: Target):
+def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normalises: bool, is_chosen: bool, is_known: bool, target: Target):
     """Return the kernel of a stream's write and norm; grid (C, rows), threads_of(hidden) threads.
 
-    kernel(residual, earlier, earlier_inject, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed): `y` holds the
-    block's rows, or the entries' rows with entry_of, weights, shared and shared_gate, `earlier` those of the block before; block row r
-    reads residual row chosen[r].
+    With `is_known` inject and what the router gave are read before the previous kernel has ended: only its outputs are waited for.
+
+    kernel(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed): `y` holds the block's
+    rows, or the entries' rows with entry_of, weights, shared and shared_gate; block row r reads residual row chosen[r].
     """
-    hidden, n_streams, source, n_used = shape.hidden, shape.n_streams, shape.source, shape.n_used
-    is_second, normalises, is_chosen, is_known = shape.is_second, shape.normalises, shape.is_chosen, shape.is_known
-    (learn, fetch), chain = _due(hidden, source, n_used), squares(hidden)
+    (learn, written), chain = _written(hidden, source, n_used), squares(hidden)
     n_threads = threads_of(hidden)
     step = 4 * n_threads
     count, n_own = np.float32(n_streams), (hidden + step - 1) // step
     n_values = 4 * n_own
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
+    @jit
+    def gate_of(logit):
+        return mul(TWO, sigmoid(div(logit, count)))
+
     @kernel(n_threads)
-    def run(residual, earlier, earlier_inject, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
+    def run(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
         values = cuda.shared.array(0, types.float32)
         factors, own = cuda.local.array(n_values, np.float32), cuda.local.array(n_values, np.float32)
-        before, due = cuda.local.array(n_values, np.float32), cuda.local.array(n_values, np.float32)
         entries, shares = cuda.local.array(n_used, np.int32), cuda.local.array(n_used, np.float32)
-        inject_gate = earlier_gate = logit = earlier_logit = shared_part = ZERO
+        inject_gate = shared_part = ZERO
         go_on()
         thread = np.int32(cuda.threadIdx.x)
         c, row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y)
-        own_logit = np.int64(row * n_streams + c)
         if normalises:
             for m in range(n_own):
                 i, v = 4 * thread + m * step, 4 * m
                 if i < hidden:
                     factors[v], factors[v + 1], factors[v + 2], factors[v + 3] = load_four_floats(norm, 4 * np.int64(c * hidden + i))
         if is_known:
-            inject_gate = gate_of(read_past(inject, own_logit), count)
-            if is_second:
-                earlier_gate = gate_of(read_past(earlier_inject, own_logit), count)
+            inject_gate = gate_of(read_past(inject, np.int64(row * n_streams + c)))
             shared_part = learn(entry_of, weights, shared_gate, row, entries, shares)
         wait_before()
         source_row = chosen[row] if is_chosen else row
         base = (np.int64(source_row) * n_streams + c) * hidden
         if not is_known:
-            if is_second:
-                earlier_logit = earlier_inject[own_logit]
-            if source != NO_BLOCK:
-                logit = inject[own_logit]
+            inject_gate = gate_of(inject[row * n_streams + c]) if source != NO_BLOCK else ZERO
             shared_part = learn(entry_of, weights, shared_gate, row, entries, shares)
-        # All loads come before the gates and the first store, which they would else wait for: the compiler must take all for one array's.
+        # All loads come before the first store, which they would else wait for: the compiler must take both for one array's.
         for m in range(n_own):
             i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
                 own[v], own[v + 1], own[v + 2], own[v + 3] = load_four_floats(residual, 4 * (base + i))
-                if is_second:
-                    before[v], before[v + 1], before[v + 2], before[v + 3] = load_four_floats(earlier, 4 * (np.int64(row) * hidden + i))
-                due[v], due[v + 1], due[v + 2], due[v + 3] = fetch(y, entries, shares, shared, shared_part, row, i)
-        if not is_known:
-            if is_second:
-                earlier_gate = gate_of(earlier_logit, count)
-            if source != NO_BLOCK:
-                inject_gate = gate_of(logit, count)
+                written(own, v, y, entries, shares, shared, shared_part, inject_gate, row, i)
         for m in range(n_own):
             i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
-                if is_second:
-                    _add_four(own, v, before, earlier_gate)
-                if source != NO_BLOCK:
-                    _add_four(own, v, due, inject_gate)
-                    store_four_floats(residual, 4 * (base + i), own[v], own[v + 1], own[v + 2], own[v + 3])
                 if normalises:
                     store_four_floats(values, 4 * np.int64(i), own[v], own[v + 1], own[v + 2], own[v + 3])
+                if source != NO_BLOCK:
+                    store_four_floats(residual, 4 * (base + i), own[v], own[v + 1], own[v + 2], own[v + 3])
         if normalises:
             cuda.syncthreads()
             if thread < 32:
@@ -237,12 +200,12 @@ def mix_kernel(hidden: int, n_streams: int, target: Target):
 
 def launch_write_normalise(
     device: CudaDevice, config: ModelConfig, residual, n_rows: int, *, y=None, experts: Combined | None = None, inject=None,
-    earlier: tuple | None = None, norm=None, normed=None, chosen=None, streams: tuple[int, int] | None = None, programmatic: bool = False,
+    norm=None, normed=None, chosen=None, streams: tuple[int, int] | None = None, programmatic: bool = False,
 ) -> Launch:
     """Write a block's output (y, or the combined `experts`) into the streams and norm them; each half is optional.
 
-    `earlier` (y, inject) is written before, where the block before left its output due.  With `chosen` int32 [n_rows] the norm reads those
-    rows of the residual and writes n_rows rows.  `streams` (count, values each) stands for the model's own: (1, C * H) norms a row as a whole.
+    With `chosen` int32 [n_rows] the norm reads those rows of the residual and writes n_rows rows.  `streams` (count, values
+    each) stands for the model's own: (1, C * H) norms a row as a whole.
     """
     n_streams, hidden = streams or (config.n_streams, config.hidden)
     require(hidden % 32 == 0 and hidden <= LARGEST_HIDDEN, f"hidden={hidden}", f"streams of 32 n values up to {LARGEST_HIDDEN} fit")
@@ -250,16 +213,14 @@ def launch_write_normalise(
     source = PLAIN if y is not None else EXPERTS if experts is not None else NO_BLOCK
     require(source == NO_BLOCK or inject is not None, "inject=None", "a write needs the inject values of its read")
     require(source == NO_BLOCK or chosen is None, "chosen rows", "only a norm can choose rows")
-    require(source != NO_BLOCK or earlier is None, "an earlier output alone", "it is written with the one behind it")
     require((norm is None) == (normed is None), "norm", "a norm needs its weight and its output")
     n_used = experts.n_used if experts is not None else 1
     is_known = KNOWN_EARLY and experts is not None and experts.is_known
-    shape = StreamShape(hidden, n_streams, source, n_used, earlier is not None, norm is not None, chosen is not None, is_known)
-    run = stream_kernel(shape, device.target)
+    run = stream_kernel(hidden, n_streams, source, n_used, norm is not None, chosen is not None, is_known, device.target)
     outputs, entry_of, weights, shared, shared_gate = experts.arrays if experts is not None else (residual,) * 5
     block = y if y is not None else outputs
     # Arguments that a variant does not read are the residual itself.
-    arguments = [*(earlier or (None, None)), block, inject, entry_of, weights, shared, shared_gate, chosen, norm]
+    arguments = [block, inject, entry_of, weights, shared, shared_gate, chosen, norm]
     filled = [residual if argument is None else argument for argument in arguments]
     eps, output = np.float32(config.rms_epsilon), residual if normed is None else normed
     return Launch(device, run, Shape((n_streams, n_rows), threads_of(hidden), 4 * (hidden + 4)), (residual, *filled, eps, output), programmatic)

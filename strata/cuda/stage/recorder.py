@@ -1,8 +1,7 @@
 """Recording a window pass: each block of the model as prepared launches on buffers of the workspace.
 
-Given to the window pass in place of an executor, it computes nothing: it lists the launches that will.  A block's output is due
-until a launch that reads the streams writes it too (or `flush`), and experts of a few rows are combined on that way; where one row's
-read takes one launch less, what an attention block gave stays due until the experts are written.
+Given to the window pass in place of an executor, it computes nothing: it lists the launches that will.  A block's output is
+written into the streams by the launch that reads them next (or by `flush`), and experts of a few rows are combined on that way.
 Orders are the kernels'; which kernel serves a number of rows changes no bit.  Results are named to `taps` as they come about;
 where somebody looks (`is_apart`), operations that one launch can join get launches of their own, with the same bits, and blocks
 are written at once.  Does not know: graphs, stages' borders.
@@ -29,9 +28,8 @@ from strata.cuda.packed import products
 from strata.cuda.packed.products import Coded
 from strata.cuda.residual.lookup import launch_lookup
 from strata.cuda.residual.ngrams import launch_convolve_add, launch_gate, launch_hash, launch_keep
-from strata.cuda.residual.read_down import NORMED, launch_read_down, takes
 from strata.cuda.residual.read_mix import fits, launch_read_mix
-from strata.cuda.residual.streams import EXPERTS, NO_BLOCK, PLAIN, launch_low_rank_gate, launch_mix, launch_write_normalise
+from strata.cuda.residual.streams import launch_low_rank_gate, launch_mix, launch_write_normalise
 from strata.cuda.stage.projections import Projection, launch_projections
 from strata.cuda.stage.record_moe import MoeRecorder
 from strata.cuda.stage.state_taps import StateTaps, scored_blocks
@@ -49,14 +47,6 @@ class Mixed:
     coded: Coded
 
 
-def _written(due: tuple) -> dict:
-    """Arguments of a launch that writes what is due: up to two blocks' outputs with their inject values, the older first."""
-    if not due:
-        return {}
-    *earlier, (y, inject) = due
-    return {"inject": inject, ("experts" if isinstance(y, Combined) else "y"): y} | ({"earlier": earlier[0]} if earlier else {})
-
-
 class Recorder:
     """Lists the launches of one window shape; the block methods are those of `strata.windows.contract.Executor`."""
 
@@ -68,7 +58,7 @@ class Recorder:
         self.launches: list[Launch] = []
         self.residual = self.work.get("residual", self.n * self.config.residual_width)
         self.logits = None
-        self._due: tuple = ()
+        self._due: tuple | None = None
         self.meetings = executor.meetings
         self.taps, self._state = taps, StateTaps(taps, self.sessions, self.config, self.kv)
         taps.open(self.launches)
@@ -114,45 +104,20 @@ class Recorder:
 
     def read_streams(self, layer: int, point: str, mixer: Part, residual) -> tuple[Mixed, Any]:
         normed = self.work.get("normed", self.n * self.config.residual_width)
-        inject = None if mixer.inject is None else self.work.get(f"inject {point}", self.n * mixer.inject.n_out)
-        if self._is_at_once(self._source, mixer, self.n):
-            low, due = self.work.get("mixed low", mixer.down.n_out), _written(self._due)
-            self._add(launch_read_down(
-                self.device, self.config, residual, mixer.down, low, other=mixer.inject, injected=inject, norm=mixer.norm, normed=normed, **due
-            ))
-            return self._up(mixer, low, normed, self.n, "mixed", (point, layer)), inject
-        due, self._due = _written(self._due), ()
+        due, self._due = self._due or {}, None
         self._add(launch_write_normalise(self.device, self.config, residual, self.n, norm=mixer.norm, normed=normed, **due))
         self.taps.see(f"{point}.normed", layer, normed, self.n, self.config.residual_width)
+        inject = None if mixer.inject is None else self.work.get(f"inject {point}", self.n * mixer.inject.n_out)
         return self._mix(mixer, normed, self.n, "mixed", inject, (point, layer)), inject
-
-    @property
-    def _source(self) -> int:
-        """What a read adds to the streams."""
-        if not self._due:
-            return NO_BLOCK
-        return PLAIN if len(self._due) == 1 and not isinstance(self._due[0][0], Combined) else EXPERTS
-
-    def _is_at_once(self, source: int, mixer: Part, n_rows: int) -> bool:
-        """Whether one launch takes what is due (it stays due), norm and products of a read, or the products of normed values."""
-        return n_rows == 1 and self.taps is NO_TAPS and takes(self.device, self.config, source, mixer.down, mixer.inject)
 
     def _mix(self, mixer: Part, normed, n_rows: int, name: str, inject=None, of: tuple[str, int] = ("", TOP), place=None) -> Mixed:
         """The mix of normed streams; `of` names point and layer for taps."""
-        low = self.work.get(f"{name} low", n_rows * mixer.down.n_out)
-        if self._is_at_once(NORMED, mixer, n_rows):
-            self._add(launch_read_down(self.device, self.config, normed, mixer.down, low, other=mixer.inject, injected=inject))
-        else:
-            asked = [Projection(mixer.down, low)] + ([] if inject is None else [Projection(mixer.inject, inject)])
-            self._add(launch_projections(self.device, asked, normed, None, n_rows))
-        if inject is not None:
-            point, layer = of
-            self.taps.see(f"{point}.inject", layer, inject, n_rows, mixer.inject.n_out)
-        return self._up(mixer, low, normed, n_rows, name, of, place)
-
-    def _up(self, mixer: Part, low, normed, n_rows: int, name: str, of: tuple[str, int], place=None) -> Mixed:
-        """The second half of a stream read, from the product `down`."""
         c, up, (point, layer) = self.config, mixer.up, of
+        low = self.work.get(f"{name} low", n_rows * mixer.down.n_out)
+        asked = [Projection(mixer.down, low)] + ([] if inject is None else [Projection(mixer.inject, inject)])
+        self._add(launch_projections(self.device, asked, normed, None, n_rows))
+        if inject is not None:
+            self.taps.see(f"{point}.inject", layer, inject, n_rows, mixer.inject.n_out)
         mixed = Mixed(self.work.get(name, n_rows * c.hidden), self.work.coded(f"{name} codes", n_rows, c.hidden))
         in_tiles = n_rows > PLACES and kind_of(self.device.card.capability, up.n_in, up.n_out, n_rows) == "short tiles"
         if fits(c, up.n_in, up.type_name) and not in_tiles and not self.taps.is_apart:
@@ -167,7 +132,7 @@ class Recorder:
         return mixed
 
     def write_streams(self, layer: int, point: str, residual, y, inject) -> None:
-        self._due += ((y, inject),)
+        self._due = {"inject": inject, ("experts" if isinstance(y, Combined) else "y"): y}
         if self.taps.wants(f"{point}.residual"):
             self.flush()
             self._see_streams(f"{point}.residual", layer)
@@ -293,8 +258,8 @@ class Recorder:
     def flush(self) -> None:
         """Write what is due into the streams."""
         if self._due:
-            self._add(launch_write_normalise(self.device, self.config, self.residual, self.n, **_written(self._due)))
-            self._due = ()
+            self._add(launch_write_normalise(self.device, self.config, self.residual, self.n, **self._due))
+            self._due = None
 
     # ---- taps
 

@@ -19,10 +19,10 @@ LAYERS, POSITION, CONTEXT, SEED, N_TIMES = 12, 3000, 4096, 1, 31
 DENSE, EXPERTS, HEAD = "Q4_K", "Q4_K", "Q6_K"
 ROWS = (1, 8)
 
-PRODUCTS, PARTS, DENSE_ROWS, JOINED, FLOAT_ROWS, WIDE_ROWS, SCAN, READ_MIX, STREAMS, CUTS, READ_DOWN = (
+PRODUCTS, PARTS, DENSE_ROWS, JOINED, FLOAT_ROWS, WIDE_ROWS, SCAN, READ_MIX, STREAMS, CUTS = (
     f"strata.cuda.{name}" for name in (
         "experts.expert_products", "experts.expert_parts", "packed.rows", "packed.joined_rows", "floats.float_rows", "floats.float_wide_rows",
-        "delta_net.window_scan", "residual.read_mix", "residual.streams", "packed.window_cuts", "residual.read_down",
+        "delta_net.window_scan", "residual.read_mix", "residual.streams", "packed.window_cuts",
     )
 )
 GATE_UP, DOWN = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel")
@@ -65,12 +65,6 @@ def scan(n_at_once: int) -> Variant:
     return Variant(f"scan for {n_at_once} heads at once", {(SCAN, "heads_at_once"): lambda device, n_blocks, keep: n_at_once})
 
 
-def read_down(name: str, constants: dict) -> Variant:
-    """Other constants of a read of one row up to `down`; without SOURCES the streams and the products take a launch each."""
-    named = {(READ_DOWN, constant): value for constant, value in constants.items()}
-    return Variant(f"read down {name}", named, ((READ_DOWN, "read_down_kernel"),))
-
-
 def variants() -> tuple[tuple[Variant, tuple[int, ...]], ...]:
     """Variants and the rows of the windows that they concern; the first is what is in force."""
     return (
@@ -86,13 +80,6 @@ def variants() -> tuple[tuple[Variant, tuple[int, ...]], ...]:
         (experts("for 3 blocks", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}), (1,)),
         (experts("for 3 blocks, down in less room", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3, (PARTS, "DOWN_ROOM"): 46 << 10}), (1,)),
         (experts("with down of 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
-        (read_down("in two launches", {"SOURCES": ()}), (1,)),
-        (read_down("in two launches behind experts", {"SOURCES": (0, 1)}), (1,)),
-        (read_down("in two launches, the second as here", {"SOURCES": (3,)}), (1,)),
-        (read_down("of 2 outputs", {"OUTPUTS": 2}), (1,)),
-        (read_down("of 4 outputs", {"OUTPUTS": 4}), (1,)),
-        (read_down("with more registers", {"MIN_BLOCKS": 1}), (1,)),
-        (read_down("8 steps ahead", {"AHEAD": 8}), (1,)),
         (scan(2), ROWS),
         (scan(3), (1,)),
         (Variant("streams of 320 threads", {(STREAMS, "MOST_STREAM_THREADS"): 320}, ((STREAMS, "stream_kernel"),)), ROWS),

@@ -13,15 +13,6 @@ def test_write_and_norm(card, control):
     checks_streams.check_write_and_norm(card, control, TOY, (1, 2))
 
 
-@pytest.mark.parametrize("type_name", ["BF16", "F16", "F32"])
-def test_a_read_of_one_row_up_to_down(type_name, card, control):
-    checks_streams.check_read_down(card, control, replace(TOY, hidden=128, low_rank=7), type_name, 2)
-
-
-def test_two_writes(card, control):
-    checks_streams.check_second_write(card, control, TOY, (1, 2))
-
-
 @pytest.mark.parametrize(("type_name", "row_counts"), [("BF16", (17,)), ("F16", (1, 3)), ("F32", (2,))])
 def test_the_fused_read(type_name, row_counts, card, control):
     checks_streams.check_read(card, control, TOY, type_name, row_counts)

@@ -29,13 +29,3 @@ def test_windows_have_the_bits_of_the_host_and_one_that_fails_ends_alone(tmp_pat
         points = pair.run(row(0, 1))
         assert points >= {"moe.experts", "moe.ids", "moe.output", "moe.shared", "logits"} and "moe.hidden" not in points
         assert pair.tier.served[0].sum() == 2 * model.config.n_used and pair.tier.served[0, 2] > 0
-
-
-def test_a_row_whose_reads_take_a_launch_less_has_the_bits_of_the_host(tmp_path, card, control):
-    model = load_model(synthetic.build(seed=3, types={"output.weight": "BF16"}, **{**TOY, "hidden": 128}).write(tmp_path / "toy.gguf"))
-    with TierPair(card, model, control, 2, 64) as pair:
-        pair.plain(row(0, 0))
-        (program,) = pair.card.programs.by_key.values()
-        names = [launch.dispatcher.fn.__qualname__.split(".")[0] for launch in program.launches]
-        # Both reads of the layer, the first behind its n-grams, and the head's; a write of both blocks, and the norm before the head.
-        assert names.count("read_down_kernel") == 3 and names.count("stream_kernel") == 2

@@ -48,9 +48,8 @@ def threads_of(hidden: int) -> int:
     return min(MOST_STREAM_THREADS, (hidden + 127) // 128 * 32)
 
 
-def _written(hidden: int, source: int, n_used: int):
-    """Build `learn(...)`, as in combine.py, and `written(own, v, y, entries, factors, shared, shared_gate, gate, row, i)`: four values of a
-    stream, own[v:], with what is due."""
+def _due(hidden: int, source: int, n_used: int):
+    """Build `learn(...)`, as in combine.py, and `fetch(y, entries, factors, shared, shared_gate, row, i)`: four values of what is due."""
     learn, combined = combiner_of_four(hidden, n_used)
 
     @jit
@@ -58,22 +57,14 @@ def _written(hidden: int, source: int, n_used: int):
         return ZERO
 
     @jit
-    def nothing(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
-        return
+    def nothing(y, entries, factors, shared, shared_gate, row, i):
+        return ZERO, ZERO, ZERO, ZERO
 
     @jit
-    def add_plain(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
-        y0, y1, y2, y3 = load_four_floats(y, 4 * (np.int64(row) * hidden + i))
-        own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
-        own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
+    def plain(y, entries, factors, shared, shared_gate, row, i):
+        return load_four_floats(y, 4 * (np.int64(row) * hidden + i))
 
-    @jit
-    def add_experts(own, v, y, entries, factors, shared, shared_gate, gate, row, i):
-        y0, y1, y2, y3 = combined(y, entries, factors, shared, shared_gate, row, i)
-        own[v], own[v + 1] = fma(y0, gate, own[v]), fma(y1, gate, own[v + 1])
-        own[v + 2], own[v + 3] = fma(y2, gate, own[v + 2]), fma(y3, gate, own[v + 3])
-
-    return {NO_BLOCK: (learn_nothing, nothing), PLAIN: (learn_nothing, add_plain), EXPERTS: (learn, add_experts)}[source]
+    return {NO_BLOCK: (learn_nothing, nothing), PLAIN: (learn_nothing, plain), EXPERTS: (learn, combined)}[source]
 
 
 @cache
@@ -85,7 +76,7 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
     kernel(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed): `y` holds the block's
     rows, or the entries' rows with entry_of, weights, shared and shared_gate; block row r reads residual row chosen[r].
     """
-    (learn, written), chain = _written(hidden, source, n_used), squares(hidden)
+    (learn, fetch), chain = _due(hidden, source, n_used), squares(hidden)
     n_threads = threads_of(hidden)
     step = 4 * n_threads
     count, n_own = np.float32(n_streams), (hidden + step - 1) // step
@@ -100,8 +91,9 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
     def run(residual, y, inject, entry_of, weights, shared, shared_gate, chosen, norm, eps, normed):
         values = cuda.shared.array(0, types.float32)
         factors, own = cuda.local.array(n_values, np.float32), cuda.local.array(n_values, np.float32)
+        due = cuda.local.array(n_values, np.float32)
         entries, shares = cuda.local.array(n_used, np.int32), cuda.local.array(n_used, np.float32)
-        inject_gate = shared_part = ZERO
+        inject_gate = logit = shared_part = ZERO
         go_on()
         thread = np.int32(cuda.threadIdx.x)
         c, row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y)
@@ -117,17 +109,22 @@ def stream_kernel(hidden: int, n_streams: int, source: int, n_used: int, normali
         source_row = chosen[row] if is_chosen else row
         base = (np.int64(source_row) * n_streams + c) * hidden
         if not is_known:
-            inject_gate = gate_of(inject[row * n_streams + c]) if source != NO_BLOCK else ZERO
+            logit = inject[row * n_streams + c] if source != NO_BLOCK else ZERO
             shared_part = learn(entry_of, weights, shared_gate, row, entries, shares)
-        # All loads come before the first store, which they would else wait for: the compiler must take both for one array's.
+        # All loads come before the gate and the first store, which they would else wait for: the compiler must take all for one array's.
         for m in range(n_own):
             i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
                 own[v], own[v + 1], own[v + 2], own[v + 3] = load_four_floats(residual, 4 * (base + i))
-                written(own, v, y, entries, shares, shared, shared_part, inject_gate, row, i)
+                due[v], due[v + 1], due[v + 2], due[v + 3] = fetch(y, entries, shares, shared, shared_part, row, i)
+        if not is_known and source != NO_BLOCK:
+            inject_gate = gate_of(logit)
         for m in range(n_own):
             i, v = 4 * thread + m * step, 4 * m
             if i < hidden:
+                if source != NO_BLOCK:
+                    for k in range(v, v + 4):
+                        own[k] = fma(due[k], inject_gate, own[k])
                 if normalises:
                     store_four_floats(values, 4 * np.int64(i), own[v], own[v + 1], own[v + 2], own[v + 3])
                 if source != NO_BLOCK:

@@ -27,20 +27,27 @@ def test_running_out_of_memory_names_what_was_asked_for_and_takes_nothing(card):
 
 
 def test_predicted_and_reported_memory_agree_and_nothing_leaks():
+    """A driver keeps some freed pages for a while (1 to 7 of 40 arrays, measured), so what it reports may go up and down, and must not only go up."""
     from strata.cuda.card.device import CudaDevice
+    from strata.cuda.card.small_arrays import PAGE_BYTES
 
-    device = CudaDevice(0)
-    arrays = [device.empty("arrays", 3_000_000 + 4096 * i, np.float32) for i in range(40)]
-    memory = device.memory()
-    assert abs(memory.taken_bytes - memory.reported_bytes) <= 0.03 * memory.reported_bytes
-    del arrays
-    gc.collect()
-    device.give_back("arrays")
-    for _ in range(1000):
-        device.zeros("session", 50_000, np.float32)
-        device.give_back("session")
-    gc.collect()
-    assert device.memory().reported_bytes <= 4 << 20
+    device, reports = CudaDevice(0), []
+    for _ in range(8):
+        arrays = [device.empty("arrays", 3_000_000 + 4096 * i, np.float32) for i in range(40)]
+        memory = device.memory()
+        assert abs(memory.taken_bytes - memory.reported_bytes) <= 0.03 * memory.reported_bytes
+        most = memory.taken_bytes
+        del arrays
+        gc.collect()
+        device.give_back("arrays")
+        for _ in range(125):
+            device.zeros("session", 50_000, np.float32)
+            device.give_back("session")
+        gc.collect()
+        assert device.memory().taken_bytes <= PAGE_BYTES
+        reports.append(device.memory().reported_bytes)
+    print("reported after each round", [f"{n:,}" for n in reports])
+    assert min(reports[4:]) <= max(reports[:4]) and max(reports) <= most // 4
     device.close()
 
 

@@ -191,7 +191,7 @@ def float_products() -> Iterator[Entry]:
         chunk = _signature("u8 I I I f32 f32")
         yield Entry(f"float_lanes {name}", lambda t, n=name: float_lanes(n, SQUARE, t), chunk, 128, True)
         yield Entry(f"float_lanes {name} few", lambda t, n=name: float_lanes(n, FEW_OUTPUTS, t), chunk, 96, name == "BF16")
-        yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), chunk, 248, name == "BF16")
+        yield Entry(f"float_tiles {name}", lambda t, n=name: float_tiles(n, t), chunk, 255, name == "BF16")
         for n_in in (320, 324):
             yield Entry(f"short_tiles {name} {n_in}", lambda t, n=name, i=n_in: short_tiles(n, i, t), chunk, 255, name == "BF16" and n_in == 320)
 

@@ -21,8 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from strata.cuda.delta_net.scan_parts import ZERO, any_small_of, flushed
-from strata.cuda.floats.float_tile_parts import shared_float
-from strata.cuda.machine.addresses import shared_four_floats, shared_two_floats
+from strata.cuda.machine.addresses import shared_float, shared_four_floats, shared_two_floats
 from strata.cuda.machine.seam import add, exchange_float, fma, jit, mul, sub
 
 COLUMNS = 16

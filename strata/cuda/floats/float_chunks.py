@@ -7,8 +7,8 @@ from strata.cuda.card.device import CudaDevice
 from strata.cuda.card.launch import Shape
 from strata.cuda.floats import float_lanes, float_short_tiles, float_tiles
 
-LEAST_TILES = 100
-"""Tiles of 16 rows x 32 outputs from which tiles are quicker than lanes: most multiprocessors should have one."""
+LEAST_TILES = 50
+"""Tiles of 32 rows x 32 outputs from which tiles are quicker than lanes: many multiprocessors should have one."""
 KINDS = ("lanes", "few outputs", "tiles", "short tiles")
 
 

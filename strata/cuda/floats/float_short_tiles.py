@@ -1,6 +1,6 @@
 """Products of many activation rows with short float weight rows (256 to 512 columns): 256 lanes, tiles of 16 rows x 32 outputs.
 
-The order of host/float_products.py, a thread's part as in float_tile_parts.py.  A block keeps the weights of its 32 outputs, widened,
+The order of host/float_products.py, a thread's part as in float_short_stages.py.  A block keeps the weights of its 32 outputs, widened,
 in shared memory and takes one tile of rows after the other, the next one's activations on their way meanwhile.  Its warps meet a second time,
 and it is stored, while the next one is computed: one barrier a tile.  A lane has one or two elements here, so the tree counts as much as the products: per thread and tile of 320 columns 640 products, 448 additions in the thread and
 150 more instructions for the levels 16 to 1.
@@ -17,11 +17,11 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.floats.float_tile_meeting import meet, read_places, store_tile, widened_place
-from strata.cuda.floats.float_tile_parts import (
-    MEETING_BYTES, N_SUMS, OUTPUTS, ROWS, SIDE, STEP, THREADS, WEIGHT_BYTES, WIDEN_FOUR, X_BYTES, copied_row, copy_places,
-    half_step, residue_of, row_copier, store_widened, whole_step, widened_output,
+from strata.cuda.floats.float_short_stages import (
+    MEETING_BYTES, OUTPUTS, ROWS, STEP, WEIGHT_BYTES, X_BYTES, copied_row, copy_places, meet, read_places, residue_of, row_copier, store_tile,
+    store_widened, widened_output, widened_place,
 )
+from strata.cuda.floats.float_tile_steps import N_SUMS, SIDE, THREADS, WIDEN_FOUR, half_step, whole_step
 from strata.cuda.machine.addresses import copier, global_address, shared_address
 from strata.cuda.machine.seam import Target, add, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.numerics.orders import WIDE

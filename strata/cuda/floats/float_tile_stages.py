@@ -19,15 +19,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cuda.floats.float_tile_parts import LOW_HALF, shared_float
-from strata.cuda.machine.addresses import copier, shared_word, store_shared_float
+from strata.cuda.floats.float_tile_steps import LOW_HALF, THREADS
+from strata.cuda.machine.addresses import copier, shared_float, shared_word, store_shared_float
 from strata.cuda.machine.on_cuda import tree8
 from strata.cuda.machine.seam import Target, add, brain, exchange_float, half, jit
 from strata.numerics.orders import WIDE
 
 ROWS, OUTPUTS, RESIDUES, STEPS = 32, 32, 16, 5
 """Rows and outputs of a tile, elements of a step, steps of a stage."""
-THREADS = 256
 X_BYTES = WEIGHT_BYTES = 4 * 32 * RESIDUES
 """Of a step."""
 PART_BYTES = 4 * 32 * 32

@@ -3,10 +3,11 @@
 The order of host/float_products.py.  Lane = t + 16 v.  A thread has one residue t (t = warp + 8 r, r the highest bit of its place in the warp) of
 8 rows x 8 outputs and takes its sixteen lanes one after the other, in the order in which the tree's levels 128, 64, 32 and 16 join
 them: four lanes make a sum in registers, two sums wait in shared memory.  The levels 8 to 1: float_tile_stages.py.  Elements
-arrive in stages of STEPS steps, SLOTS in flight: rows are copied three stages ahead, weights read two ahead and widened one ahead.
+arrive in stages of STEPS steps: rows and weights are copied three stages ahead, weights of two bytes are widened one stage ahead.
 
-Bounds for a step (64 fused products a thread): 128 cycles of a multiprocessor's float units; 64 of its shared memory for reads,
-32 for copies, 16 for weights; 3 KB of L2, where about 24 to 30 bytes a cycle can be had.  One block of eight warps fits on a multiprocessor.
+Bounds for a step (64 fused products a thread): 128 cycles of a multiprocessor's float units; 64 of its shared memory for reads, 64 for
+copies, 24 for weights widened; 3 KB of L2, where about 24 to 30 bytes a cycle can be had.  One block of eight warps, two a scheduler, fits
+on a multiprocessor: 37 to 40 % of the float units' time were measured, each of many small waits taking a little.
 
 Shapes as in float_rows.py.  Does not know: what the product is for.
 """
@@ -17,12 +18,12 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.floats.float_tile_parts import (
-    N_SUMS, PARKED_BYTES, SIDE, WIDEN_FOUR, ZERO, add_parked, clear, multiply, next_step, park, read_step,
-)
 from strata.cuda.floats.float_tile_stages import (
-    OUTPUTS, RESIDUES, ROWS, STEPS, THREADS, WEIGHT_BYTES, X_BYTES, WeightWay, meet, read_places, residue_of, row_copier, row_places,
+    OUTPUTS, RESIDUES, ROWS, STEPS, WEIGHT_BYTES, X_BYTES, WeightWay, meet, read_places, residue_of, row_copier, row_places,
     store_tile, weight_place, weight_way,
+)
+from strata.cuda.floats.float_tile_steps import (
+    N_SUMS, PARKED_BYTES, SIDE, THREADS, WIDEN_FOUR, add_parked, clear, multiply, next_step, park, read_step,
 )
 from strata.cuda.machine.addresses import global_address, shared_address
 from strata.cuda.machine.seam import Target, add, copies, jit, kernel, launch_dependents, wait_for_dependency

@@ -7,7 +7,7 @@ object that checks its bounds and alignment.
 
     shared_address(array), global_address(array) -> address
     SHARED_SEAM, SHARED_ALIGNED_SEAM     seams for `formats`: load_u8/u16/u32(ignored, address)
-    shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats, shared_four_floats -> float32s
+    shared_float(address) -> float32; shared_word(address), shared_half_word(address) -> uint32; shared_two_words, shared_four_words -> int32s; shared_two_floats, shared_four_floats -> float32s
     store_global_float(address, value)
     store_shared_float(address, float32); store_shared_four_floats(address, four float32)
     global_four_words(address) -> four int32, store_global_four_words(address, a, b, c, d)     multiples of 16; mapped host memory too
@@ -17,6 +17,8 @@ Does not know: what lies there.
 """
 
 from types import SimpleNamespace
+
+import numpy as np
 
 from strata.cuda.machine import seam
 from strata.cuda.machine.seam import SIMULATED, Target
@@ -32,6 +34,11 @@ shared_two_floats, shared_four_floats = machine.shared_two_floats, machine.share
 global_four_words, store_global_four_words = machine.global_four_words, machine.store_global_four_words
 shared_half_word, store_global_float, store_shared_float = machine.shared_half_word, machine.store_global_float, machine.store_shared_float
 store_shared_four_floats = machine.store_shared_four_floats
+
+
+@seam.jit
+def shared_float(at):
+    return seam.from_bits(np.int32(shared_word(at)))
 
 
 def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target, once: bool = False):

@@ -7,7 +7,9 @@ targets with `bulk_copies`.
     set_up(barrier, n_arrivals)              by one thread; the block meets before anybody uses the barrier
     take_down(barrier)                       by one thread, when nobody uses it any more
     arrive(barrier, n_bytes)                 one arrival for the warp; announces bytes that it copies or has copied in this turn
-    bulk_copy(to, source, n_bytes, barrier)  one copy for the warp; addresses as in addresses.py, they and n_bytes multiples of 16
+    bulk_copy(to, source, n_bytes, barrier, is_wanted)
+                                             one copy for the warp, or none; addresses as in addresses.py, they and n_bytes multiples
+                                             of 16; without a branch, so that a warp's copies are one stretch of code
     wait_for_bytes(barrier, parity)          behind it, the bytes of the turn of that parity can be read
 
 Should bytes never come, a wait ends the launch with the driver's error.  Does not know: what the bytes mean.
@@ -60,8 +62,8 @@ if SIMULATED:
             with _MEETING:
                 _barriers()[barrier.byte].note(1, int(n_bytes))
 
-    def bulk_copy(to, source, n_bytes, barrier):
-        if _is_first():
+    def bulk_copy(to, source, n_bytes, barrier, is_wanted):
+        if is_wanted and _is_first():
             bytes_at(to, n_bytes)[:] = bytes_at(source, n_bytes)
             with _MEETING:
                 _barriers()[barrier.byte].note(0, -int(n_bytes))
@@ -80,8 +82,12 @@ else:
 
     from strata.cuda.machine.intrinsics import VOID, WORD, _assembly, barrier_like
 
-    ONE_THREAD = "{ .reg .pred chosen; elect.sync _|chosen, 0xffffffff; @chosen "
-    COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3]; }"
+    ONE_THREAD = "{ .reg .pred chosen; elect.sync _|chosen, 0xffffffff;"
+    ARRIVE = f"{ONE_THREAD} @chosen mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1; }}"
+    COPY = (
+        f"{ONE_THREAD} setp.ne.and.s32 chosen, $4, 0, chosen; "
+        "@chosen cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3]; }"
+    )
     LANDED = "{ .reg .pred landed; mbarrier.try_wait.parity.shared::cta.b64 landed, [$1], $2; selp.u32 $0, 1, 0, landed; }"
 
     def _instruction(text, constraints, *kinds):
@@ -102,12 +108,11 @@ else:
 
     @intrinsic
     def arrive(typing_context, barrier, n_bytes):
-        text = f"{ONE_THREAD} mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1; }}"
-        return _instruction(text, "l,r", types.int64, types.int32)
+        return _instruction(ARRIVE, "l,r", types.int64, types.int32)
 
     @intrinsic
-    def bulk_copy(typing_context, to, source, n_bytes, barrier):
-        return _instruction(ONE_THREAD + COPY, "l,l,r,l", types.int64, types.int64, types.int32, types.int64)
+    def bulk_copy(typing_context, to, source, n_bytes, barrier, is_wanted):
+        return _instruction(COPY, "l,l,r,l,r", types.int64, types.int64, types.int32, types.int64, types.int32)
 
     @intrinsic
     def _has_landed(typing_context, barrier, parity):

@@ -32,7 +32,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
     moves, move = moves_of(form, tile, layout, target), copies(target, tile.stages - 2)
     set_up, take_down, fetch_weights, fetch_rows, landed = moves.set_up, moves.take_down, moves.weights, moves.rows, moves.landed
-    commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
+    common, commit, wait, wait_all = moves.common, move.commit, move.wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     compute, finish, lifted = stage_products(form, tile, layout, target), lanes_meeting(tile, layout), lift_of(tile)
     stages, units, n_outputs = tile.stages, staging.units, tile.n_outputs
@@ -84,7 +84,7 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                 if left > 0:
                     if coming == n_stages:
                         coming, output = np.int32(0), np.int32(output + n_outputs)
-                    ahead = np.int32(slot - slot_bytes if slot > 0 else last_slot)
+                    ahead = common(np.int32(slot - slot_bytes if slot > 0 else last_slot))
                     fetch_weights(shared + ahead, weights, matrix, row_bytes, output, last, coming, thread)
                     fetch_rows(shared + ahead, first_group, count, codes, scales, sums, coming, n_groups, thread)
                     left, coming = np.int32(left - 1), np.int32(coming + 1)

@@ -9,6 +9,7 @@ it, else in words.  A place in shared memory is written by copies of one kind on
     weights(slot, weights, matrix, row_bytes, first_output, last_output, stage, thread)      a tile's rows
     rows(slot, first_group, count, codes, scales, sums, stage, n_groups, thread)      first_group: the first one of the row that this
         thread copies (`Tile.row_copiers` threads a row); of `count` rows
+    common(n)     an int32 that a warp's threads have in common, so told that the compiler knows it: bulk copies take one operand a warp
     landed(slot, parity)     behind it, what bulk copies brought can be read; what others did behind the wait for the thread's own copies
 
 Does not know: products, which rows a tile has.
@@ -29,7 +30,7 @@ from strata.formats.contract import WeightFormat
 from strata.numerics.orders import EIGHT
 
 WARP = 32
-NO_ROWS = np.int32(0)
+NO_ROWS, YES = np.int32(0), np.int32(1)
 
 
 def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: Target):
@@ -111,6 +112,10 @@ def _by_pieces(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -
         return
 
     @jit
+    def common(n):
+        return n
+
+    @jit
     def landed(slot, parity):
         return
 
@@ -134,7 +139,7 @@ def _by_pieces(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -
             )
         marks(slot, own, part, first_group, scales, sums, stage, there)
 
-    return SimpleNamespace(set_up=nothing, take_down=nothing, weights=weights_of, rows=rows, landed=landed)
+    return SimpleNamespace(set_up=nothing, take_down=nothing, weights=weights_of, rows=rows, common=common, landed=landed)
 
 
 def _in_bulk(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> SimpleNamespace:
@@ -160,38 +165,41 @@ def _in_bulk(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> 
         cuda.syncthreads()
 
     @jit
+    def common(n):
+        return shuffle_int(n, NO_ROWS)
+
+    @jit
     def landed(slot, parity):
         wait_for_bytes(slot + barrier_at, parity)
 
     @jit
     def weights_of(slot, weights, matrix, row_bytes, first_output, last_output, stage, thread):
-        own = np.int32(own_outputs * shuffle_int(np.int32(thread // WARP), NO_ROWS))
+        own = np.int32(own_outputs * common(np.int32(thread // WARP)))
         to, barrier, total = slot + own * pitch, slot + barrier_at, np.int32(0)
         for i in range(own_outputs):
             start = matrix + np.int64(min(np.int32(first_output + own + i), last_output)) * row_bytes
             before = np.int32(start & ragged)
             piece = np.int32((before + stage * stage_bytes) & -16)
             n_bytes = np.int32(16 * min(np.int32(pieces), np.int32((before + row_bytes - piece + 15) >> 4)))
-            bulk_copy(to + i * pitch, weights + (start - before + piece), n_bytes, barrier)
+            bulk_copy(to + i * pitch, weights + (start - before + piece), n_bytes, barrier, YES)
             total = np.int32(total + n_bytes)
         arrive(barrier, total)
 
     @jit
     def rows(slot, first_group, count, codes, scales, sums, stage, n_groups, thread):
-        own = np.int32(own_rows * shuffle_int(np.int32(thread // WARP), NO_ROWS))
+        own = np.int32(own_rows * common(np.int32(thread // WARP)))
         to, barrier = slot + (codes_at + own * code_pitch), slot + barrier_at
         done = np.int32(stage * n_staged)
         n_bytes = np.int32(32 * min(np.int32(n_staged), np.int32(n_groups - done)))
         there = min(max(np.int32(count - own), NO_ROWS), np.int32(own_rows))
         for i in range(own_rows):
             group = np.int64(np.int32(shuffle_int(first_group, np.int32(i * per_row)) + done))
-            if i < there:
-                bulk_copy(to + i * code_pitch, global_address(codes) + 32 * group, n_bytes, barrier)
+            bulk_copy(to + i * code_pitch, global_address(codes) + 32 * group, n_bytes, barrier, np.int32(i < there))
         arrive(barrier, np.int32(there * n_bytes))
         copied = np.int32(thread // per_row)
         marks(slot, copied, np.int32(thread % per_row), first_group, scales, sums, stage, np.int32(n_groups if copied < count else NO_ROWS))
 
-    return SimpleNamespace(set_up=begin, take_down=end, weights=weights_of, rows=rows, landed=landed)
+    return SimpleNamespace(set_up=begin, take_down=end, weights=weights_of, rows=rows, common=common, landed=landed)
 
 
 def moves_of(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> SimpleNamespace:

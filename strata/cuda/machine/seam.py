@@ -37,17 +37,21 @@ else:
 class Target:
     """What a card's instruction set has: the knobs by which kernels differ between cards, never their results.
 
-    `wide_tensor_cores`: m16n8k32 and m16n8k16 for int8; `async_copies`: cp.async; `dependent_launch`: griddepcontrol.
+    `wide_tensor_cores`: m16n8k32 and m16n8k16 for int8; `async_copies`: cp.async; `dependent_launch`: griddepcontrol;
+    `bulk_copies`: cp.async.bulk and barriers that count bytes (bulk.py), where the compiler sees that a warp's operands of them are one
+    (for 12.x it does not, and makes a loop over threads of each copy).
     """
 
     wide_tensor_cores: bool
     async_copies: bool
     dependent_launch: bool
+    bulk_copies: bool
 
 
 def target_of(capability: tuple[int, int]) -> Target:
     """Return the target of a compute capability, (7, 5) or later."""
-    return Target(capability >= (8, 0), capability >= (8, 0), capability >= (9, 0))
+    bulk = (9, 0) <= capability < (12, 0)
+    return Target(capability >= (8, 0), capability >= (8, 0), capability >= (9, 0), bulk)
 
 
 def jit(function):

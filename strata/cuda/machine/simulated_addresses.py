@@ -41,6 +41,13 @@ def _from(at, n_bytes, kind):
     return _read(at.array, at.byte, n_bytes, kind)
 
 
+def bytes_at(at, n_bytes):
+    """A row of bytes at a multiple of 16, as bulk copies take it."""
+    if at.byte % 16 or n_bytes % 16 or n_bytes <= 0 or at.byte < 0 or at.byte + n_bytes > at.array.size:
+        raise IndexError(f"bytes {at.byte} .. {at.byte + n_bytes} of {at.array.size}: outside, or not aligned")
+    return at.array[at.byte : at.byte + n_bytes]
+
+
 def load_u8(raw, at):
     return np.uint32(_from(at, 1, np.uint8)[0])
 

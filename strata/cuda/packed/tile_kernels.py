@@ -13,9 +13,10 @@ from numba.cuda import types
 from strata.cuda.machine.addresses import global_address, shared_address
 from strata.cuda.machine.seam import Target, copies, jit, kernel, launch_dependents, wait_for_dependency
 from strata.cuda.packed.dealing import matrix_of_block
-from strata.cuda.packed.staging import staging_of, weight_fetcher
+from strata.cuda.packed.staging import staging_of
 from strata.cuda.packed.tile_meeting import lanes_meeting
-from strata.cuda.packed.tile_parts import ZERO, lift_of, row_copier
+from strata.cuda.packed.tile_moves import moves_of
+from strata.cuda.packed.tile_parts import ZERO, lift_of
 from strata.cuda.packed.tile_stages import stage_products
 from strata.cuda.packed.tiles import Tile, layout_of
 from strata.formats.contract import WeightFormat
@@ -29,19 +30,16 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
     kernel may start, and the previous one is waited for, behind the first weights.
     """
     layout, staging = layout_of(form.type_id, tile), staging_of(form, tile.units)
-    fetch_rows, fetch_weights = row_copier(form, tile, layout, target), weight_fetcher(staging, tile.copiers, target)
-    move = copies(target, tile.stages - 2)
-    commit, wait, wait_all = move.commit, move.wait, copies(target, 0).wait
+    moves, move = moves_of(form, tile, layout, target), copies(target, tile.stages - 2)
+    set_up, take_down, fetch_weights, fetch_rows, landed = moves.set_up, moves.take_down, moves.weights, moves.rows, moves.landed
+    common, commit, wait, wait_all = moves.common, move.commit, move.wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     compute, finish, lifted = stage_products(form, tile, layout, target), lanes_meeting(tile, layout), lift_of(tile)
     stages, units, n_outputs = tile.stages, staging.units, tile.n_outputs
     n_lanes, n_halves = 4 * tile.bands * tile.columns * tile.lanes_per_warp, 2 * tile.bands
     n_low = n_halves + 2
     per_set, threads_per_set = 16 * tile.bands, 32 * tile.warps_per_set
-    slot_bytes, pitch, stage_bytes = layout.stage_bytes, layout.pitch, staging.stage_bytes
-    last_slot, meeting_at = (stages - 1) * slot_bytes, layout.meeting_at
-    copiers_per_row, copiers, in_turn = tile.row_copiers, tile.copiers, tile.turns > 1
-    ragged = 0 if form.block_bytes % 16 == 0 else 15
+    slot_bytes, last_slot, meeting_at, in_turn = layout.stage_bytes, (stages - 1) * layout.stage_bytes, layout.meeting_at, tile.turns > 1
 
     @jit
     def product(raw, matrix, row_bytes, n_groups, n_out, first_output, n_tiles, row, count, first_entry, codes, scales, sums, out):
@@ -50,21 +48,15 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
         thread = np.int32(cuda.threadIdx.x)
         which, in_warp = thread // threads_per_set, thread & 31
         warp = (thread // 32) % (threads_per_set // 32)
-        last = np.int32(n_out - 1)
-        part, output = np.int32(thread % copiers), np.int32(first_output + thread // copiers)
-        start = matrix + np.int64(min(output, last)) * row_bytes
-        before = np.int32(start & ragged)
-        own_slot = shared + ((thread // copiers) * pitch + 16 * part)
-        copied, copier = thread // copiers_per_row, np.int32(thread % copiers_per_row)
-        first_group, copied_groups = np.int32(row * n_groups), np.int32(n_groups if copied < count else 0)
+        last, first_group = np.int32(n_out - 1), np.int32(row * n_groups)
         n_stages = np.int32((n_groups + 8 * units - 1) // (8 * units))
-        left, coming = np.int32(n_tiles * n_stages), np.int32(0)
+        left, coming, output = np.int32(n_tiles * n_stages), np.int32(0), np.int32(first_output)
+        set_up(shared)
         for stage in range(stages - 1):
             if stage < n_stages:
-                piece = np.int32((before + stage * stage_bytes) & -16) + 16 * part
-                fetch_weights(own_slot + stage * slot_bytes, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
+                fetch_weights(shared + stage * slot_bytes, weights, matrix, row_bytes, np.int32(first_output), last, np.int32(stage), thread)
                 if not early:
-                    fetch_rows(shared + stage * slot_bytes, copied, copier, first_group, codes, scales, sums, np.int32(stage), copied_groups)
+                    fetch_rows(shared + stage * slot_bytes, first_group, count, codes, scales, sums, np.int32(stage), n_groups, thread)
                 left, coming = np.int32(left - 1), np.int32(coming + 1)
             commit()
         if early:
@@ -72,12 +64,12 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
             wait_before()
             for stage in range(stages - 1):
                 if stage < n_stages:
-                    fetch_rows(shared + stage * slot_bytes, copied, copier, first_group, codes, scales, sums, np.int32(stage), copied_groups)
+                    fetch_rows(shared + stage * slot_bytes, first_group, count, codes, scales, sums, np.int32(stage), n_groups, thread)
             commit()
             wait_all()
         lanes, same = cuda.local.array(n_lanes, np.float32), lifted(in_warp)
         low_bits = cuda.local.array(n_low, np.int32)
-        slot = np.int32(0)
+        slot, parity = np.int32(0), np.int32(0)
         for number in range(n_tiles):
             for v in range(n_lanes):
                 lanes[v] = ZERO
@@ -92,18 +84,18 @@ def tile_product(form: WeightFormat, tile: Tile, target: Target, early: bool = F
                 if left > 0:
                     if coming == n_stages:
                         coming, output = np.int32(0), np.int32(output + n_outputs)
-                        start = matrix + np.int64(min(output, last)) * row_bytes
-                        before = np.int32(start & ragged)
-                    ahead = np.int32(slot - slot_bytes if slot > 0 else last_slot)
-                    piece = np.int32((before + coming * stage_bytes) & -16) + 16 * part
-                    fetch_weights(own_slot + ahead, weights + (start - before + piece), np.int32(before + row_bytes - piece), part)
-                    fetch_rows(shared + ahead, copied, copier, first_group, codes, scales, sums, coming, copied_groups)
+                    ahead = common(np.int32(slot - slot_bytes if slot > 0 else last_slot))
+                    fetch_weights(shared + ahead, weights, matrix, row_bytes, output, last, coming, thread)
+                    fetch_rows(shared + ahead, first_group, count, codes, scales, sums, coming, n_groups, thread)
                     left, coming = np.int32(left - 1), np.int32(coming + 1)
                 commit()
+                landed(shared + slot, parity)
                 compute(shared + slot, np.int32(stage), n_groups, count, which, warp, in_warp, low_bits, same, lanes)
+                parity = np.int32(parity if slot < last_slot else parity ^ 1)
                 slot = np.int32(slot + slot_bytes if slot < last_slot else 0)
             if not in_turn:
                 cuda.syncthreads()
+                take_down(shared)
             finish(shared + meeting_at, lanes, in_warp, warp, which, np.int32(tile_output + per_set * which), n_out, count, first_entry, out)
 
     return product

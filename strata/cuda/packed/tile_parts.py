@@ -1,52 +1,21 @@
-"""The inner parts of the tile kernels: copying a stage, and one group's products.
+"""The inner parts of the tile kernels: one group's products.
 
-Numbers are those of lifted.py.  Does not know: matrices, experts.
+Numbers are those of lifted.py.  Does not know: matrices, experts, how a stage got into shared memory.
 """
 
 import numpy as np
 
-from strata.cuda.machine.addresses import (
-    copier, global_address, shared_four_words, shared_two_floats, shared_two_words, shared_word,
-)
+from strata.cuda.machine.addresses import shared_two_words, shared_word
 from strata.cuda.machine.seam import Target, fma, from_bits, jit, mma16, mma32, mul, shuffle_int
 from strata.cuda.packed.lifted import LIFTED, PER_ROW, group_number, row_scales
 from strata.cuda.packed.staging import staging_of
 from strata.cuda.packed.tile_words import tile_reader_of
 from strata.cuda.packed.tiles import Layout, Tile
-from strata.errors import DeviceError
 from strata.formats.contract import WeightFormat
 from strata.numerics.orders import EIGHT
 
 ZERO = np.float32(0.0)
 NOTHING = np.int32(0)
-
-
-def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: Target):
-    """Build `copy(to, source, left)`: up to eight copies from_step apart, those that begin within `left` bytes."""
-    if count > 8:
-        raise DeviceError(f"{count} copies of a thread", "eight are written out", "use a tile with fewer rows a thread")
-    c0, c1, c2, c3, c4, c5, c6, c7 = (copier(n_bytes, k * to_step, k * from_step, target) for k in range(8))
-
-    @jit
-    def copy(to, source, left):
-        if left > 0:
-            c0(to, source)
-        if count > 1 and left > from_step:
-            c1(to, source)
-        if count > 2 and left > 2 * from_step:
-            c2(to, source)
-        if count > 3 and left > 3 * from_step:
-            c3(to, source)
-        if count > 4 and left > 4 * from_step:
-            c4(to, source)
-        if count > 5 and left > 5 * from_step:
-            c5(to, source)
-        if count > 6 and left > 6 * from_step:
-            c6(to, source)
-        if count > 7 and left > 7 * from_step:
-            c7(to, source)
-
-    return copy
 
 
 def lift_of(tile: Tile):
@@ -63,38 +32,6 @@ def lift_of(tile: Tile):
     return kept if tile.min_blocks == 1 else plain
 
 
-def row_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
-    """Build `fetch(slot, own, part, first_group, codes, scales, sums, stage, n_groups)`: one row's codes, scales and sums.
-
-    own: the row in the tile; part: this thread's place among those that copy it; first_group: the row's first in the arrays.  Rows
-    with n_groups 0 are not copied.
-    """
-    per_row = tile.row_copiers
-    units = staging_of(form, tile.units).units
-    n_pieces, n_staged = 16 * units, EIGHT * units
-    codes_at, marks_at, code_pitch, group_marks, uses_sums = layout.codes_at, layout.marks_at, layout.code_pitch, layout.group_marks, form.has_offset
-    copy_codes = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, target)
-    copy_marks = copy_series(4, max(1, n_staged // per_row), per_row * group_marks, 4 * per_row, target)
-
-    @jit
-    def fetch(slot, own, part, first_group, codes, scales, sums, stage, n_groups):
-        done = np.int32(stage * n_staged)
-        group = np.int64(np.int32(first_group + done))
-        left = np.int32(n_groups - done - part)
-        if n_pieces >= per_row or part < n_pieces:
-            copy_codes(
-                slot + (codes_at + own * code_pitch + 16 * part), global_address(codes) + (32 * group + 16 * part),
-                np.int32(32 * (n_groups - done) - 16 * part),
-            )
-        if n_staged >= per_row or part < n_staged:
-            to = slot + (marks_at + part * group_marks + (16 * (own >> 1) + 4 * (own & 1) if uses_sums else 4 * own))
-            copy_marks(to, global_address(scales) + 4 * (group + part), 4 * left)
-            if uses_sums:
-                copy_marks(to + 8, global_address(sums) + 4 * (group + part), 4 * left)
-
-    return fetch
-
-
 def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
     """Build `unpack(ignored, own_at, group)`, `gather(...)` and `multiply(...)`: scales, their distribution, one group's products."""
     reader = tile_reader_of(form)
@@ -103,7 +40,7 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     whole, part = mma32(target), mma16(target)
     bands, columns, code_pitch, n_halves = tile.bands, tile.columns, layout.code_pitch, 2 * tile.bands
     spread, number = row_scales(form), group_number(form)
-    at_once = min(columns, tile.side_by_side)
+    at_once, mark_pitch, sums_at = min(columns, tile.side_by_side), layout.mark_pitch, 4 * EIGHT * staging_of(form, tile.units).units
 
     @jit
     def gather(own, more, first_source, values):
@@ -129,10 +66,11 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
         else:
             b0 = np.int32(shared_word(codes_at + 8 * column * code_pitch))
             b1 = np.int32(shared_word(codes_at + (8 * column * code_pitch + 16)))
+        first = marks_at + 8 * column * mark_pitch
+        xa, xb = from_bits(np.int32(shared_word(first))), from_bits(np.int32(shared_word(first + mark_pitch)))
         if has_offset:
-            ia, ib, na, nb = shared_four_words(marks_at + 64 * column)
-            return b0, b1, from_bits(ia), from_bits(ib), np.float32(na), np.float32(nb)
-        xa, xb = shared_two_floats(marks_at + 32 * column)
+            na, nb = np.int32(shared_word(first + sums_at)), np.int32(shared_word(first + (mark_pitch + sums_at)))
+            return b0, b1, xa, xb, np.float32(na), np.float32(nb)
         return b0, b1, xa, xb, ZERO, ZERO
 
     @jit

@@ -26,10 +26,10 @@ def stage_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     units, per_warp, n_halves = staging.units, tile.lanes_per_warp, 2 * tile.bands
     n_values, n_words = PER_ROW * n_halves, 2 * n_halves
     per_lane, per_set = 4 * tile.bands * tile.columns, 16 * tile.bands
-    pitch, codes_at, code_pitch, marks_at, group_marks = layout.pitch, layout.codes_at, layout.code_pitch, layout.marks_at, layout.group_marks
+    pitch, codes_at, code_pitch, marks_at, mark_pitch = layout.pitch, layout.codes_at, layout.code_pitch, layout.marks_at, layout.mark_pitch
     groups_per_block, block_bytes, unit_bytes, stage_bytes = staging.groups_per_block, form.block_bytes, staging.unit_bytes, staging.stage_bytes
     is_aligned, two_each = form.block_bytes % 16 == 0, tile.rows_per_thread == 2
-    own_word, own_marks = 8 if tile_reader_of(form).adjacent else 4, 16 if form.has_offset else 8
+    own_word = 8 if tile_reader_of(form).adjacent else 4
 
     @jit
     def compute(slot, stage, n_groups, count, which, warp, in_warp, low_bits, same, lanes):
@@ -54,7 +54,7 @@ def stage_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
                     multiply(
                         rows_at + ((lane // groups_per_block) * block_bytes + unit * unit_bytes), behind, lane % groups_per_block, j,
                         slot + (codes_at + r * code_pitch + own_word * j + 32 * lane + 256 * unit),
-                        slot + (marks_at + own_marks * j + group_marks * (8 * unit + lane)), count, values, words, same, lanes, e * per_lane,
+                        slot + (marks_at + 2 * j * mark_pitch + 4 * (8 * unit + lane)), count, values, words, same, lanes, e * per_lane,
                     )
 
     return compute

@@ -16,6 +16,8 @@ from strata.numerics.orders import EIGHT
 
 CODE_PADS = (16, 32)
 """Bytes between rows of codes in shared memory, read word by word or two words at once: eight (four) rows' words lie in different banks."""
+MARK_PAD = 16
+"""Bytes between rows of marks: every second row's words lie in different banks."""
 COLUMNS_AT_ONCE = 4
 """Columns of eight rows whose lanes meet in shared memory at once, where there is no room for all."""
 ROOM = 227 << 10
@@ -82,15 +84,16 @@ class Tile:
 class Layout:
     """Byte offsets inside a stage of shared memory, and the sizes of a stage and of a block's whole dynamic memory.
 
-    A group's marks are `group_marks` bytes: scales [row], or, where sums of codes are used, [pair of rows] of two scales and two sums.
-    The lanes of `columns_at_once` columns meet at `meeting_at`.
+    A row's marks are the scales of the stage's groups, then, where they are used, the sums of its codes; rows are `mark_pitch` bytes apart.
+    The barrier of bulk copies is the stage's last 16 bytes.  The lanes of `columns_at_once` columns meet at `meeting_at`.
     """
 
     pitch: int
     codes_at: int
     code_pitch: int
     marks_at: int
-    group_marks: int
+    mark_pitch: int
+    barrier_at: int
     stage_bytes: int
     columns_at_once: int
     meeting_at: int
@@ -98,20 +101,21 @@ class Layout:
 
 
 def layout_of(type_id: int, tile: Tile) -> Layout:
-    """Return how a tile's stages lie in shared memory: weight rows, code rows, then marks [group]."""
+    """Return how a tile's stages lie in shared memory: weight rows, code rows, then marks [row]."""
     form = FORMATS[type_id]
     staging = staging_of(form, tile.units)
     code_pitch = 256 * staging.units + CODE_PADS[tile_reader_of(form).adjacent]
     codes_at = tile.n_outputs * staging.pitch
     marks_at = codes_at + tile.n_rows * code_pitch
-    group_marks = (8 if form.has_offset else 4) * tile.n_rows
-    stage_bytes = marks_at + EIGHT * staging.units * group_marks
+    mark_pitch = (2 if form.has_offset else 1) * 4 * EIGHT * staging.units + MARK_PAD
+    barrier_at = marks_at + tile.n_rows * mark_pitch
+    stage_bytes = barrier_at + 16
     all_stages, few = tile.stages * stage_bytes, min(tile.columns, COLUMNS_AT_ONCE)
     if tile.turns == 1:
-        return Layout(staging.pitch, codes_at, code_pitch, marks_at, group_marks, stage_bytes, few, 0, max(all_stages, _lanes_bytes(tile, few)))
+        return Layout(staging.pitch, codes_at, code_pitch, marks_at, mark_pitch, barrier_at, stage_bytes, few, 0, max(all_stages, _lanes_bytes(tile, few)))
     at_once = next(n for n in (tile.columns, few) if n == few or all_stages + _lanes_bytes(tile, n) <= ROOM)
     shared_bytes = all_stages + _lanes_bytes(tile, at_once)
-    return Layout(staging.pitch, codes_at, code_pitch, marks_at, group_marks, stage_bytes, at_once, all_stages, shared_bytes)
+    return Layout(staging.pitch, codes_at, code_pitch, marks_at, mark_pitch, barrier_at, stage_bytes, at_once, all_stages, shared_bytes)
 
 
 def _lanes_bytes(tile: Tile, n_columns: int) -> int:

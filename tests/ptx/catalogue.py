@@ -76,7 +76,7 @@ def quantised_products() -> Iterator[Entry]:
         yield Entry(f"dense_tiles {form.name} window", lambda t, i=type_id: dense_tiles(i, WINDOW, t), _signature(DENSE_TILES), 80, chosen)
         for name, card in (("", LARGE), (" with less room", LESS)):
             yield Entry(
-                f"dense_tiles {form.name} chunk{name}", lambda t, i=type_id, c=card: dense_tiles(i, chunk_tile(_card(t, c)), t),
+                f"dense_tiles {form.name} chunk{name}", lambda t, i=type_id, c=card: dense_tiles(i, chunk_tile(_card(t, c), i), t),
                 _signature(DENSE_TILES), 255, chosen,
             )
         for name, card in (("", LARGE), (" of later cards", LATER), (" with less room", LESS)):

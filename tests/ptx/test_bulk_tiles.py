@@ -19,7 +19,7 @@ def copies_of(name: str, capability: tuple[int, int], is_window: bool) -> tuple[
     from strata.formats.table import by_name
     from tests.ptx.catalogue import DENSE_TILES, _signature
 
-    kernel = dense_tiles(by_name(name).type_id, WINDOW if is_window else chunk_tile(capability), target_of(capability))
+    kernel = dense_tiles(by_name(name).type_id, WINDOW if is_window else chunk_tile(capability, by_name(name).type_id), target_of(capability))
     ptx = compile_ptx(kernel, _signature(DENSE_TILES), capability)
     assert link(ptx, capability)[0][:4] == b"\x7fELF"
     return len(re.findall(BULK, ptx)), len(re.findall(BY_PIECES, ptx))

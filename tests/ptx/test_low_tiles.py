@@ -8,7 +8,8 @@ from strata.cuda.card.compiling import compile_ptx, link, why_no_compiler
 
 REASON = why_no_compiler()
 pytestmark = [pytest.mark.ptx, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
-CAPABILITY, MEASURED = (9, 0), "Q2_0"
+CAPABILITY = (9, 0)
+MEASURED = {"Q2_0": ("Q2_0", "Q4_0", "Q5_0", "Q8_0", "IQ4_NL"), "Q4_K": ("Q4_K", "Q5_K")}
 ARITHMETIC = r"mma\.sync\S*|(?:add|mul|fma)\.rn\.f32"
 
 
@@ -31,9 +32,11 @@ def arithmetic_of(name: str) -> dict[str, int]:
 def test_formats_of_low_tiles_have_the_arithmetic_of_the_measured_ones_and_no_spills():
     from strata.cuda.packed.tile_choice import EXPERTS_BY_FORMAT
 
-    wanted = arithmetic_of(MEASURED)
-    assert wanted["spilled"] == 0 and wanted["fma.rn.f32"] >= 96
-    assert {name: arithmetic_of(name) for name in EXPERTS_BY_FORMAT[CAPABILITY]} == dict.fromkeys(EXPERTS_BY_FORMAT[CAPABILITY], wanted)
+    assert sorted(EXPERTS_BY_FORMAT[CAPABILITY]) == sorted(name for names in MEASURED.values() for name in names)
+    for measured, names in MEASURED.items():
+        wanted = arithmetic_of(measured)
+        assert wanted["spilled"] == 0 and wanted["fma.rn.f32"] >= 96
+        assert {name: arithmetic_of(name) for name in names} == dict.fromkeys(names, wanted)
 
 
 def test_a_format_with_sub_scales_has_more():

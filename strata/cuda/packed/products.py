@@ -158,7 +158,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *activations(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
-        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.card.capability), programmatic)
+        return dense_tiled(device, weights, x, n_rows, out, chunk_tile(device.card.capability, weights.type_id), programmatic)
     return dense_tiled(device, weights, x, n_rows, out, WINDOW, programmatic)
 
 

@@ -14,20 +14,18 @@ from glob import glob
 import numpy as np
 
 from strata.cuda.packed.products import Packed, code, dense_tiled, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS
+from strata.cuda.packed.tile_choice import CHUNK, CHUNK_IN_PAIRS, EXPERTS, LOW_EXPERTS
 from strata.cuda.packed.tiles import Tile, layout_of
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 
-PAIRS = Tile(4, 8, 1, 2, 2, 1, 2, 8)
-"""Eight columns in pairs: against eight in fours (dense) and one by one (experts), and six side by side."""
 N_ROWS, N_USED = 2048, 10
 DENSE = (
-    ("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK, PAIRS, LOW_EXPERTS)), ("Q4_0", ((2560, 640),), (CHUNK, LOW_EXPERTS)),
+    ("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK_IN_PAIRS, CHUNK, LOW_EXPERTS)), ("Q4_0", ((2560, 640),), (CHUNK, LOW_EXPERTS)),
     ("Q2_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW_EXPERTS)), ("Q8_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW_EXPERTS)),
 )
 LISTED = (
-    ("Q4_K", ((640, 2560),), (EXPERTS, PAIRS, LOW_EXPERTS)), ("Q4_0", ((2560, 640),), (LOW_EXPERTS, EXPERTS, PAIRS)),
+    ("Q4_K", ((640, 2560),), (LOW_EXPERTS, EXPERTS, CHUNK_IN_PAIRS)), ("Q4_0", ((2560, 640),), (LOW_EXPERTS, EXPERTS, CHUNK_IN_PAIRS)),
     *((name, ((640, 2560), (2560, 640)), (LOW_EXPERTS, EXPERTS)) for name in ("Q2_0", "Q5_0", "Q8_0", "IQ4_NL")),
 )
 N_LISTED = (512, 240)

@@ -25,13 +25,15 @@ def copies_of(name: str, capability: tuple[int, int], is_window: bool) -> tuple[
     return len(re.findall(BULK, ptx)), len(re.findall(BY_PIECES, ptx))
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q2_0"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q5_K"])
 def test_chunks_take_bulk_copies(name):
     n_bulk, n_pieces = copies_of(name, (9, 0), False)
     assert n_bulk == 32 and n_pieces == 0
 
 
-@pytest.mark.parametrize(("capability", "is_window"), [((9, 0), True), ((12, 0), False), ((8, 6), False)])
-def test_windows_and_other_cards_take_pieces(capability, is_window):
-    n_bulk, n_pieces = copies_of("Q4_K", capability, is_window)
+@pytest.mark.parametrize(("name", "capability", "is_window"), [
+    ("Q4_K", (9, 0), True), ("Q4_K", (12, 0), False), ("Q4_K", (8, 6), False), ("Q2_0", (9, 0), False),
+])
+def test_windows_other_cards_and_rows_that_begin_anywhere_take_pieces(name, capability, is_window):
+    n_bulk, n_pieces = copies_of(name, capability, is_window)
     assert n_bulk == 0 and n_pieces > 0

@@ -1,8 +1,8 @@
 """How a block of the tile kernels brings a stage into shared memory: weight rows, code rows, and the rows' marks (scales and sums).
 
-Where the target has bulk copies each warp sends some whole rows, one instruction a row, and a barrier in the stage counts their bytes;
-else threads copy pieces of 16 bytes.  Marks of a row come in pieces of 16 bytes beside bulk copies where the row's number of groups allows
-it, else in words.  A place in shared memory is written by copies of one kind only.
+Where the target has bulk copies, and rows of the format begin at multiples of 16 bytes, each warp sends some whole rows, one instruction a row,
+and a barrier in the stage counts their bytes; else threads copy pieces of 16 bytes.  Marks of a row come in pieces of 16 bytes where the
+row's number of groups allows it and the tile is no window's, else in words.  A place in shared memory is written by copies of one kind only.
 
 `moves_of(form, tile, layout, target)` gives, for all threads of a block:
     set_up(shared), take_down(shared)      before the first stage; when stages are read no more, and memory is used otherwise
@@ -61,9 +61,12 @@ def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: 
     return copy
 
 
-def is_bulk(tile: Tile, target: Target) -> bool:
-    """Whether a tile's rows come by bulk copies: on cards that have them, but for windows."""
-    return target.bulk_copies and tile.columns > 1 and tile.row_copiers <= WARP
+def is_bulk(form: WeightFormat, tile: Tile, target: Target) -> bool:
+    """Whether a tile's rows come by bulk copies: on cards that have them, but for windows, of formats whose rows begin at multiples of 16.
+
+    Of others every copy has its own beginning and length: experts in Q2_0 and Q4_0 were 8 to 16 % slower with bulk copies on an H200.
+    """
+    return target.bulk_copies and tile.columns > 1 and tile.row_copiers <= WARP and not ragged_of(form)
 
 
 def ragged_of(form: WeightFormat) -> int:
@@ -77,7 +80,7 @@ def mark_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
     own: the row in the tile; part: this thread's place among those that copy it; rows with n_groups 0 are not copied.
     """
     per_row, n_staged = tile.row_copiers, EIGHT * staging_of(form, tile.units).units
-    n_pieces, is_wide = n_staged // 4, is_bulk(tile, target)
+    n_pieces, is_wide = n_staged // 4, tile.columns > 1
     marks_at, mark_pitch, uses_sums = layout.marks_at, layout.mark_pitch, form.has_offset
     copy_pieces = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, target)
     copy_words = copy_series(4, max(1, n_staged // per_row), 4 * per_row, 4 * per_row, target)
@@ -204,4 +207,4 @@ def _in_bulk(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> 
 
 def moves_of(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> SimpleNamespace:
     """Build the helpers of a tile's stages; see the module's docstring."""
-    return (_in_bulk if is_bulk(tile, target) else _by_pieces)(form, tile, layout, target)
+    return (_in_bulk if is_bulk(form, tile, target) else _by_pieces)(form, tile, layout, target)

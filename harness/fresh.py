@@ -5,7 +5,8 @@
 
 Imports the standard library only, and nothing newer than Python 3.6, so that an old interpreter gets a sentence and not a
 traceback.  An installation is skipped while a stamp in `.venv` says that these extras were installed from the present
-setup.cfg and pyproject.toml.  Does not know: what is installed, what is run.
+setup.cfg and pyproject.toml.  Tests are shared by two processes where two cores may be used and no card is there (tests on a
+card measure its memory); pytest's own `-n 0` after them runs all in one.  Does not know: what is installed, what is run.
 """
 
 import hashlib
@@ -18,6 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 OLDEST = (3, 11)
+CARDS = Path("/dev/nvidiactl")
+"""There where NVIDIA cards can be opened."""
+SHARED_BY_TWO = ["-n", "2", "--dist", "worksteal"]
+"""Each process takes half of the tests in order, files mostly whole, and then what the other has not come to."""
 CANNOT = 2
 """Exit code where nothing could be judged."""
 COMMANDS = ("run", "test")
@@ -46,7 +51,7 @@ def main(argv):
     os.chdir(str(ROOT))
     if command == "run":
         return _become([str(VENV / "bin" / "strata-harness"), "run"] + arguments)
-    return _become([str(VENV / "bin" / "python"), "-m", "pytest"] + arguments)
+    return _become([str(VENV / "bin" / "python"), "-m", "pytest"] + _sharing() + arguments)
 
 
 def _extras(command, arguments):
@@ -57,6 +62,12 @@ def _extras(command, arguments):
             raise CannotInstall(USAGE)
         return extras + [arguments[1]], arguments[2:]
     return extras, arguments
+
+
+def _sharing():
+    """Return pytest's arguments that say how many processes share the tests."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return [] if cores < 2 or CARDS.exists() else SHARED_BY_TWO
 
 
 def _check_python():

@@ -31,6 +31,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(fresh.subprocess, "call", call)
     monkeypatch.setattr(fresh.os, "execv", lambda path, command: commands.append(command))
     monkeypatch.setattr(fresh.os, "chdir", lambda path: None)
+    monkeypatch.setattr(fresh.os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(fresh, "CARDS", tmp_path / "cards")
     return commands
 
 
@@ -56,7 +58,19 @@ def test_testing_after_running_installs_the_extra_and_no_environment(machine, tm
     before = len(machine)
     fresh.main(["test", "-q"])
     assert installed(machine[before:]) == [f"{tmp_path.name}[test]"] and len(machine) == before + 2
+    assert machine[-1][1:] == ["-m", "pytest", *fresh.SHARED_BY_TWO, "-q"]
+
+
+def test_tests_are_not_shared_on_one_core(machine, monkeypatch):
+    monkeypatch.setattr(fresh.os, "sched_getaffinity", lambda process: {5}, raising=False)
+    fresh.main(["test", "-q"])
     assert machine[-1][1:] == ["-m", "pytest", "-q"]
+
+
+def test_tests_that_measure_a_card_are_not_shared(machine):
+    fresh.CARDS.touch()
+    fresh.main(["test", "tests/gpu"])
+    assert machine[-1][1:] == ["-m", "pytest", "tests/gpu"]
 
 
 def test_running_after_testing_installs_nothing(machine):

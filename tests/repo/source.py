@@ -57,6 +57,7 @@ def modules(*folders: str) -> tuple[Module, ...]:
     return tuple(_read(path) for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
 
 
+@cache
 def _read(path: Path) -> Module:
     relative = path.relative_to(ROOT)
     parts = relative.with_suffix("").parts

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from strata.cpu_pool.instruction_sets import PLAIN, compiled_features, sets_for
 from strata.cpu_pool.pages import LINE_BYTES, buffer_words, encode_pages, pack_pages
@@ -17,11 +18,13 @@ from tests.unit.formats.blocks import n_halves, random_blocks, set_half
 SETS = tuple(name for name in sets_for(compiled_features()) if name != PLAIN)
 """Instruction sets that this CPU can run, the best first."""
 ENDS = (SETS[0], SETS[-1]) if len(SETS) > 1 else SETS
-"""The best and the least of them: tried with every format."""
+"""The best and the least of them: tried with every format (the least, in the default run, with those of EVERY_WAY)."""
 OTHERS = ("vnni",) if "avx512" in SETS else SETS[1:-1]
 """Tried with some formats: those between, and where AVX-512 has VPDPBUSD on 256 bits, AVX-VNNI's, which is the same in another encoding."""
 
 ALL = tuple(FORMATS.values())
+EVERY_WAY = ("Q8_0", "Q5_1", "Q2_0", "Q6_K", "IQ4_XS", "IQ2_XS", "IQ3_S")
+"""Formats that between them use every way of adding byte products, splitting scales and ending rows."""
 GEOMETRIES = (32, 64, 96, 128, 256, 640, 2560)
 ROW_COUNTS = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 FILL = np.float32(77.0)
@@ -29,6 +32,14 @@ FILL = np.float32(77.0)
 
 def fits(form: WeightFormat, n_in: int) -> bool:
     return n_in % form.block_weights == 0
+
+
+def formats_with_sets(forms: tuple[WeightFormat, ...]) -> list:
+    """Parameters (format, instruction set): every format with both ends; each kernel takes seconds to compile."""
+    return [
+        pytest.param(form, name, id=f"{form.name}-{name}", marks=[] if name == SETS[0] or form.name in EVERY_WAY else [pytest.mark.slow])
+        for form in forms for name in ENDS
+    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

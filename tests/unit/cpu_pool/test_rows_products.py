@@ -6,8 +6,8 @@ import pytest
 from strata.cpu_pool.team import Team
 from strata.formats.table import by_name
 from tests.unit.cpu_pool.row_cases import (
-    ALL, ENDS, GEOMETRIES, OTHERS, ROW_COUNTS, SETS, Weights, Work, dense, fits, long_row_products, packed, pages_of, plain_codes, plain_products,
-    random_rows, random_weights, same_bits, vector_products,
+    ALL, ENDS, GEOMETRIES, OTHERS, ROW_COUNTS, SETS, Weights, Work, dense, fits, formats_with_sets, long_row_products, packed, pages_of, plain_codes,
+    plain_products, random_rows, random_weights, same_bits, vector_products,
 )
 from tests.unit.formats.blocks import n_halves, set_half
 from tests.unit.formats.vanishing import vanishing_rows, vanishing_weights
@@ -17,7 +17,7 @@ N_OUT = 19
 
 pytestmark = pytest.mark.skipif(not SETS, reason="this CPU has no AVX2: the plain loops are used")
 every_set = pytest.mark.parametrize("instructions", ENDS)
-every_format = pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
+every_format = pytest.mark.parametrize("form, instructions", formats_with_sets(ALL))
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,6 @@ def control():
         yield team.control
 
 
-@every_set
 @every_format
 def test_bits_are_those_of_the_plain_loops_at_every_row_count_and_geometry(form, instructions, control):
     for n_in in (n for n in GEOMETRIES if fits(form, n)):
@@ -51,15 +50,13 @@ def test_sets_between_the_best_and_the_least_compute_the_same_bits(name, instruc
             assert same_bits(vector_products(instructions, control, weights, dense(n_rows), pages_of(control, x)), expected)
 
 
-@every_set
-@pytest.mark.parametrize("form", [form for form in ALL if fits(form, 64)], ids=lambda form: form.name)
+@pytest.mark.parametrize("form, instructions", formats_with_sets(tuple(form for form in ALL if fits(form, 64))))
 def test_short_rows_meet_more_entries_than_are_spread_at_a_time(form, instructions, control):
     weights, x = random_weights(form, 64, N_OUT), random_rows(131, 64)
     expected = plain_products(control, weights, dense(131), plain_codes(control, x))
     assert same_bits(vector_products(instructions, control, weights, dense(131), pages_of(control, x)), expected)
 
 
-@every_set
 @every_format
 def test_experts_with_one_row_and_with_several_stand_side_by_side(form, instructions, control):
     n_in = max(64, form.block_weights)
@@ -73,7 +70,6 @@ def test_experts_with_one_row_and_with_several_stand_side_by_side(form, instruct
     assert not same_bits(expected, plain_products(control, weights, others, plain_codes(control, x)))
 
 
-@every_set
 @every_format
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF, 0x55, 0xAA])
 def test_the_largest_products_do_not_saturate(form, instructions, byte, control):
@@ -92,7 +88,6 @@ def test_the_largest_products_do_not_saturate(form, instructions, byte, control)
     assert same_bits(vector_products(instructions, control, weights, dense(4), packed(codes, scales)), expected)
 
 
-@every_set
 @every_format
 def test_scales_that_are_not_finite_spoil_their_own_row_only(form, instructions, control):
     n_in = 640 if fits(form, 640) else 512
@@ -112,7 +107,6 @@ def test_scales_that_are_not_finite_spoil_their_own_row_only(form, instructions,
         assert np.isnan(found[:, 7]).all() and np.isfinite(found[rows][:, [n for n in range(N_OUT - 1) if n != 7]]).all()
 
 
-@every_set
 @every_format
 def test_products_that_vanish_have_the_bits_of_the_plain_loops(form, instructions, control):
     """Signs of zeros, subnormal scales, sums of codes that are 0; nothing here is infinite or NaN."""

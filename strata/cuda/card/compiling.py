@@ -12,6 +12,7 @@ import threading
 from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
+from uuid import uuid4
 
 COMPILING = threading.RLock()
 """Held while Numba compiles for a stand-in."""
@@ -95,7 +96,23 @@ def compile_ptx(dispatcher, types: tuple, capability: tuple[int, int]) -> str:
 
 
 def link(ptx: str, capability: tuple[int, int]) -> tuple[bytes, Resources]:
-    """Return the cubin of a kernel's PTX and its resources."""
+    """Return the cubin of a kernel's PTX and its resources.
+
+    Beside a driver the library may answer from a cache of its own, where another process linked the same text, and its log tells
+    less then: a comment that no other text has makes it look again.
+    """
+    cubin, log = _linked(ptx, capability)
+    resources = _resources(log)
+    if resources is None:
+        cubin, log = _linked(f"{ptx}\n// {uuid4().hex}\n", capability)
+        resources = _resources(log)
+    if resources is None:
+        raise ValueError(f"the linker's log does not tell what a kernel uses: {log[:500]}")
+    return cubin, resources
+
+
+def _linked(ptx: str, capability: tuple[int, int]) -> tuple[bytes, str]:
+    """Return the cubin of a PTX and the linker's log."""
     from cuda.bindings import nvjitlink
 
     handle = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-verbose", "-no-cache"])
@@ -109,15 +126,16 @@ def link(ptx: str, capability: tuple[int, int]) -> tuple[bytes, Resources]:
         nvjitlink.get_info_log(handle, log)
     finally:
         nvjitlink.destroy(handle)
-    return bytes(cubin), _resources(log.decode(errors="replace"))
+    return bytes(cubin), log.decode(errors="replace")
 
 
-def _resources(log: str) -> Resources:
+def _resources(log: str) -> Resources | None:
+    """Return the numbers of a log, None where one is missing: of a cubin from a cache there is only a line with registers and stack."""
     numbers = []
     for pattern in (r"Used (\d+) registers", r"(\d+) bytes stack frame", r"(\d+) bytes spill stores", r"(\d+) bytes spill loads"):
         found = re.findall(pattern, log)
         if not found:
-            raise ValueError(f"no {pattern!r} in the linker's log: {log[:500]}")
+            return None
         numbers.append(max(map(int, found)))
     return Resources(*numbers)
 

@@ -25,6 +25,8 @@ from strata.errors import DeviceError, DeviceMemoryError
 PLAIN_SHARED_BYTES = 48 * 1024
 """Shared memory of a block that needs no asking."""
 SIMULATED_CARD = Card(0, "the simulator", (9, 0), 1 << 33, 1, None)
+LOCKS: dict[int, threading.RLock] = {}
+"""By a card's number: stages of one card take turns."""
 
 
 class CudaDevice(Accounts):
@@ -41,8 +43,8 @@ class CudaDevice(Accounts):
         self._is_measuring = False
         self._registered: set[int] = set()
         self.why_not_registered = ""
-        self.lock = threading.RLock()
-        """Held by whoever sends to the stream: nothing may come between while a graph is captured."""
+        self.lock = LOCKS.setdefault(index, threading.RLock())
+        """Held by whoever sends to the card: nothing may come between while a graph is captured, nor may another stage's copy."""
         self.attach()
         self.stream = cuda.stream()
         self._small = SmallArrays(self.taken)

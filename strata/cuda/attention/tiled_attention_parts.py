@@ -9,7 +9,9 @@ import numpy as np
 
 from strata.cuda.attention.attention_parts import SPLIT, ZERO
 from strata.cuda.attention.tile_reads import CELLS, TileReader, dot_round, query_place
-from strata.cuda.machine.addresses import copier, global_address, shared_four_floats, shared_word, store_shared_float, store_shared_four_floats
+from strata.cuda.machine.addresses import (
+    copier, global_address, shared_float, shared_four_floats, store_shared_float, store_shared_four_floats,
+)
 from strata.cuda.machine.on_cuda import exp_below, sigmoid
 from strata.cuda.machine.seam import (
     Target, add, bits, copies, div, exchange_float, fma, from_bits, half, jit, load_four_floats, load_u16, mul, sub,
@@ -23,11 +25,6 @@ ROWS = 4
 CELLS_AT_ONCE, SUMMED_AT_ONCE = 8, 32
 LOWEST = np.int32(-0x80000000)
 SIGN_MASK = np.int32(0x7FFFFFFF)
-
-
-@jit
-def shared_float(at):
-    return from_bits(np.int32(shared_word(at)))
 
 
 def query_arrival(shape, target: Target):

@@ -68,9 +68,10 @@ def _multiply_some(x_at, w_at, left, places, x, w, sums):
 
 
 def _stage_of(copy_step, way: WeightWay, value_bytes: int):
-    """Build `stage(...)`: a stage's products, each step between its share of what brings those behind it.
+    """Build `stage(reads, moves, rows, places, x, w, sums)`: a stage's products, each step between its share of what brings those behind it.
 
-    A step begins with the weights that have arrived as they are: what it writes waits for them, and all reads and copies behind it
+    reads: where the stage's rows and weights lie; moves: to where and from where rows go, weights go as they are and at their places, from
+    where, and from where to where arrived ones are widened.  A step begins with the weights that have arrived as they are: what it writes waits for them, and all reads and copies behind it
     keep their order, so that they stay mixed with the products.
     """
     copy_weights, widen = way.copy, way.widen
@@ -80,18 +81,19 @@ def _stage_of(copy_step, way: WeightWay, value_bytes: int):
         x_from, w_from = 4 * WIDE * s, value_bytes * WIDE * s
 
         @jit
-        def step(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, sums):
+        def step(reads, moves, rows, places, x, w, sums):
+            row_to, row_source, raw_to, wide_to, weight_source, raw_at, wide_at = moves
             widen(raw_at + raw_step, wide_at + w_step)
             read_step(reads[0] + x_step, reads[1] + w_step, places, x, w)
             copy_step(row_to + x_step, rows[0], row_source + x_from, rows[2])
             copy_weights(raw_to + raw_step, wide_to + w_step, weight_source + w_from)
             multiply(x, w, sums)
-            follow(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, sums)
+            follow(reads, moves, rows, places, x, w, sums)
 
         return step
 
     @jit
-    def nothing(reads, row_to, rows, row_source, raw_to, wide_to, weight_source, raw_at, wide_at, places, x, w, sums):
+    def nothing(reads, moves, rows, places, x, w, sums):
         return
 
     stage = nothing
@@ -106,11 +108,11 @@ def float_tiles(type_name: str, target: Target):
     value_bytes, way = WIDEN_FOUR[type_name][1], weight_way(type_name, SLOTS, target)
     copy_step, copy_some = row_copier(target)
     copy_weights, widen, raw_stage, is_widened = way.copy, way.widen, STEPS * way.raw_bytes, way.raw_bytes > 0
-    stage, commit, wait_two, wait_all = _stage_of(copy_step, way, value_bytes), copies(target, 0).commit, copies(target, SLOTS - 2).wait, copies(target, 0).wait
+    stage, commit = _stage_of(copy_step, way, value_bytes), copies(target, 0).commit
+    wait_two, wait_all = copies(target, SLOTS - 2).wait, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    wide_at, wide_mask = SLOTS * ROW_STAGE, way.slots - 1
+    wide_at, wide_mask, raw_step = SLOTS * ROW_STAGE, way.slots - 1, way.raw_bytes
     raw_at = wide_at + way.slots * WEIGHT_STAGE
-    raw_step = way.raw_bytes
 
     @jit
     def fetch_rows(to, rows, element, n_in):
@@ -146,10 +148,9 @@ def float_tiles(type_name: str, target: Target):
             raw_from, wide_next = own[2] + raw_stage * following, own[1] + WEIGHT_STAGE * (following & wide_mask)
             raw_to, weights_element = own[2] + raw_stage * turn, coming[2] if is_widened else fourth
             if is_even and coming[2] < n_in:
-                stage(
-                    reads, row_to, rows, rows[1] + 4 * np.int64(fourth), raw_to, wide_to, weights_from + value_bytes * np.int64(weights_element),
-                    raw_from, wide_next, places, x, w, sums,
-                )
+                row_source, weight_source = rows[1] + 4 * np.int64(fourth), weights_from + value_bytes * np.int64(weights_element)
+                moves = row_to, row_source, raw_to, wide_to, weight_source, raw_from, wide_next
+                stage(reads, moves, rows, places, x, w, sums)
             else:
                 fetch_rows(row_to, rows, fourth, n_in)
                 fetch_weights(raw_to, wide_to, weights_from, weights_element, n_in)

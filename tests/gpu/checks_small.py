@@ -9,8 +9,6 @@ from strata.host import gdn as host_gdn
 from strata.host import ngrams as host
 from strata.host.draft_picks import pick_drafts
 from strata.model.config import ModelConfig
-from strata.numerics.hashing import row_hashes
-from strata.numerics.ranking import best_two
 from strata.rows import Window
 from tests.gpu.geometry import flat, normal, read, run, tables_of
 from tests.gpu.support import GuardedOutput, assert_same_bits, packed_weights, random_rows
@@ -125,23 +123,6 @@ def check_ngrams(card, config: ModelConfig, window: Window, seed: int) -> None:
     assert_same_bits("residual", read(placed, *after.shape), after)
     assert_same_bits("tail", read(got_tail, *tail.shape), kept_tail)
     assert np.array_equal(read(got_history, *history.shape), kept_history), "history"
-
-
-def check_picks(card, n_rows: int, n: int) -> None:
-    """The two best, finiteness and hashes of logit rows with ties, infinities and NaN."""
-    from strata.cuda.stage.picks import launch_picks, make_scratch
-
-    logits = np.round(normal(n, n_rows, n) * 8).astype(np.float32)
-    logits[0] = normal(n + 1, n)
-    logits[1::4, n // 2] = np.nan
-    logits[2::4, n // 3] = -np.inf
-    logits[3::4] = np.where(logits[3::4] > 0, np.float32(-0.0), np.float32(0.0))
-    wanted = [best_two(row) for row in logits]
-    picks, hashes = card.zeros("picks", 3 * n_rows, np.int32), card.zeros("picks", 2 * n_rows, np.uint64)
-    run(card, launch_picks(card, flat(card, logits), n_rows, make_scratch(card, "picks", n_rows, n), picks, hashes))
-    got = read(picks, n_rows, 3)
-    assert [(a, b, bool(f)) for a, b, f in got] == [(a, b, bool(f)) for a, b, f in wanted]
-    assert np.array_equal(read(hashes, n_rows, 2), row_hashes(logits))
 
 
 def check_drafts(card, config: ModelConfig, n_rows: int, n: int) -> None:

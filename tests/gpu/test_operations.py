@@ -180,12 +180,6 @@ def test_the_ngram_layer_has_the_bits_of_the_host(config, card):
         checks_small.check_ngrams(card, config, window_of(*segments), 10 * number)
 
 
-@pytest.mark.parametrize("n", [1, 2, 33, 4096, 248320])
-def test_picks_and_hashes_are_those_of_the_host(n, card):
-    for n_rows in (1, 2, 9) if n > 5000 else (1, 5, 33):
-        checks_small.check_picks(card, n_rows, n)
-
-
 @BOTH
 def test_draft_picks_are_those_of_the_host(config, card):
     for n in (1, 255, 2048, 5001):

@@ -149,7 +149,6 @@ def draft_layer() -> Iterator[Entry]:
 def small_operations() -> Iterator[Entry]:
     from strata.cuda.experts import chunk_grouping, routing
     from strata.cuda.residual import lookup, ngrams
-    from strata.cuda.stage import picks
 
     c = REAL
     yield _entry("route", lambda t: routing.route_kernel(c.n_experts, c.n_used, t), "f32 I i32 f32", 96)
@@ -165,8 +164,6 @@ def small_operations() -> Iterator[Entry]:
     yield _entry("n-gram gate", lambda t: ngrams.gate_kernel(c.hidden, c.n_streams, t), "6*f32 F F 2*f32", 64)
     yield _entry("n-gram convolution", lambda t: ngrams.convolve_kernel(c.residual_width, 4, 3, t), "5*f32 3*i32", 64)
     yield _entry("n-gram tail", lambda t: ngrams.keep_kernel(c.residual_width, 9, t), "f32 i32 f32 4*i32", 64)
-    yield _entry("pick parts", picks.part_kernel, "f32 2*I i32 u64", 64)
-    yield _entry("picks", picks.pick_kernel, "i32 u64 I i32 u64", 64)
 
 
 def expert_tier() -> Iterator[Entry]:

@@ -144,15 +144,6 @@ def experts(card, n: int) -> Iterator[tuple[str, Callable]]:
     yield "activation", [(launch_activation(card, gate, make(entries, C.expert_ff), entries, C.expert_ff, gate, coded.coded),)] * sets
 
 
-def others(card, n: int) -> Iterator[tuple[str, Callable]]:
-    from strata.cuda.stage.picks import launch_picks, make_scratch
-
-    if n <= 8:
-        picks, hashes = card.zeros("picks", 3 * n, np.int32), card.zeros("picks", 2 * n, np.uint64)
-        logits, scratch = flat(card, normal(5, n, C.vocabulary)), make_scratch(card, "picks", n, C.vocabulary)
-        yield "picks", [launch_picks(card, logits, n, scratch, picks, hashes)] * 4
-
-
 def bytes_of_a_row() -> dict[str, int]:
     """Bytes that an operation must read and write for one row of a chunk, where that is what bounds it."""
     width, hidden, entries = 4 * C.residual_width, 4 * C.hidden, C.n_used
@@ -189,7 +180,7 @@ def main() -> None:
     counts = tuple(int(word) for word in sys.argv[2:]) or (1, 8, 512, 2048)
     columns = [(n, kind) for n in counts for kind in (("alone", "early", "floor") if n <= 8 else ("alone", "floor"))]
     print(f"{'us':34s}" + "".join(f"{n:>7d} {kind:5s}" for n, kind in columns))
-    for room in (streams, products, half_layers, delta_net, attention, experts, others):
+    for room in (streams, products, half_layers, delta_net, attention, experts):
         rows: dict = {}
         for n in counts:
             for name, figures in measured(card, n, room):

@@ -33,8 +33,9 @@ SLOTS = 4
 LANES = WIDE // RESIDUES
 PER_STAGE = WIDE * STEPS
 ROW_STAGE, WEIGHT_STAGE = STEPS * X_BYTES, STEPS * WEIGHT_BYTES
-PARKED_AT = 2 * SLOTS * ROW_STAGE
-"""Behind rings of SLOTS stages of rows and of weights, the latter as floats or half of them raw."""
+WIDE_AT, PARKED_AT = SLOTS * ROW_STAGE, 2 * SLOTS * ROW_STAGE
+"""Where weights lie at their places, behind the ring of rows, and, behind all rings, parked sums.  Weights have as much room as rows: SLOTS
+stages as floats, or two of these and SLOTS as they are."""
 SHARED_BYTES = PARKED_AT + 2 * PARKED_BYTES
 
 
@@ -102,42 +103,42 @@ def _stage_of(copy_step, way: WeightWay, value_bytes: int):
     return stage
 
 
-@cache
-def float_tiles(type_name: str, target: Target):
-    """Return the kernel (weights, n_in, n_out, n_rows, x, out); grid (n_out / OUTPUTS, n_rows / ROWS), rounded up."""
-    value_bytes, way = WIDEN_FOUR[type_name][1], weight_way(type_name, SLOTS, target)
-    copy_step, copy_some = row_copier(target)
-    copy_weights, widen, raw_stage, is_widened = way.copy, way.widen, STEPS * way.raw_bytes, way.raw_bytes > 0
-    stage, commit = _stage_of(copy_step, way, value_bytes), copies(target, 0).commit
-    wait_two, wait_all = copies(target, SLOTS - 2).wait, copies(target, 0).wait
-    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    wide_at, wide_mask, raw_step = SLOTS * ROW_STAGE, way.slots - 1, way.raw_bytes
-    raw_at = wide_at + way.slots * WEIGHT_STAGE
+def _fetches_of(way: WeightWay, value_bytes: int, target: Target):
+    """Build `rows(to, rows, element, n_in)`, `weights(raw, wide, source, element, n_in)` and `widen(raw, wide)`, each for a whole stage, element by
+    element where it is there."""
+    copy_some, copy_weights, widen_step, raw_step = row_copier(target)[1], way.copy, way.widen, way.raw_bytes
 
     @jit
     def fetch_rows(to, rows, element, n_in):
-        """Send a stage's rows on their way."""
         copy_some(to, rows[0], rows[1] + 4 * np.int64(element), rows[2], np.int32(n_in - element - (np.int32(cuda.threadIdx.x) & 15)))
 
     @jit
     def fetch_weights(raw, wide, source, element, n_in):
-        """Send a stage's weights on their way."""
         for s in range(STEPS):
             if n_in - element - 2 * (np.int32(cuda.threadIdx.x) & 7) > WIDE * s:
                 copy_weights(raw + raw_step * s, wide + WEIGHT_BYTES * s, source + value_bytes * (np.int64(element) + WIDE * s))
 
     @jit
-    def widen_stage(raw, wide):
+    def widen(raw, wide):
         for s in range(STEPS):
-            widen(raw + raw_step * s, wide + WEIGHT_BYTES * s)
+            widen_step(raw + raw_step * s, wide + WEIGHT_BYTES * s)
+
+    return fetch_rows, fetch_weights, widen
+
+
+def _lane_of(way: WeightWay, fetches: tuple, value_bytes: int, target: Target):
+    """Build `compute_lane(own, rows, weights_from, n_in, n_chunks, places, x, w, coming, state, sums)`: a lane's chain, into `sums`, a stage
+    at a time, while those behind it arrive; returns coming and state.
+
+    own: addresses of the rows' ring, the thread's places in those of weights and of raw weights; state: number of the stage modulo SLOTS,
+    first elements of the stage and the three behind it; coming: the one behind these.
+    """
+    stage, (fetch_rows, fetch_weights, widen) = _stage_of(row_copier(target)[0], way, value_bytes), fetches
+    commit, wait_two, is_widened = copies(target, 0).commit, copies(target, SLOTS - 2).wait, way.raw_bytes > 0
+    wide_at, wide_mask, raw_stage = WIDE_AT, way.slots - 1, STEPS * way.raw_bytes
 
     @jit
     def compute_lane(own, rows, weights_from, n_in, n_chunks, places, x, w, coming, state, sums):
-        """A lane's chain, into `sums`: a stage at a time, while those behind it arrive.
-
-        own: addresses of the rows' ring, the thread's places in those of weights and of raw weights; state: number of the stage modulo SLOTS,
-        first elements of the stage and the three behind it; coming: the one behind these.
-        """
         is_even = n_in % PER_STAGE == 0
         clear(sums)
         for chunk in range(n_chunks):
@@ -154,7 +155,7 @@ def float_tiles(type_name: str, target: Target):
             else:
                 fetch_rows(row_to, rows, fourth, n_in)
                 fetch_weights(raw_to, wide_to, weights_from, weights_element, n_in)
-                widen_stage(raw_from, wide_next)
+                widen(raw_from, wide_next)
                 _multiply_some(reads[0], reads[1], np.int32(n_in - now - residue_of(np.int32(cuda.threadIdx.x))), places, x, w, sums)
             commit()
             wait_two()
@@ -162,6 +163,19 @@ def float_tiles(type_name: str, target: Target):
             state = np.int32(following), second, third, fourth, coming[2]
             coming = _following(coming, n_in, n_chunks)
         return coming, state
+
+    return compute_lane
+
+
+@cache
+def float_tiles(type_name: str, target: Target):
+    """Return the kernel (weights, n_in, n_out, n_rows, x, out); grid (n_out / OUTPUTS, n_rows / ROWS), rounded up."""
+    value_bytes, way = WIDEN_FOUR[type_name][1], weight_way(type_name, SLOTS, target)
+    fetch_rows, fetch_weights, widen = fetches = _fetches_of(way, value_bytes, target)
+    compute_lane, commit = _lane_of(way, fetches, value_bytes, target), copies(target, 0).commit
+    wait_two, wait_all, is_widened = copies(target, SLOTS - 2).wait, copies(target, 0).wait, way.raw_bytes > 0
+    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
+    wide_at, raw_at, raw_stage = WIDE_AT, WIDE_AT + way.slots * WEIGHT_STAGE, STEPS * way.raw_bytes
 
     @kernel(THREADS, 1)
     def run(weights, n_in, n_out, n_rows, x, out):
@@ -197,7 +211,7 @@ def float_tiles(type_name: str, target: Target):
             commit()
         wait_two()
         if is_widened:
-            widen_stage(own[2] + 0, own[1] + 0)
+            widen(own[2] + 0, own[1] + 0)
         cuda.syncthreads()
         state, coming = (state[0], state[1], state[2], state[3], stages[2]), _following(stages, n_in, n_chunks)
         for two in range(LANES // 2):

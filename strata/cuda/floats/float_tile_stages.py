@@ -159,7 +159,8 @@ def _total(place):
     """The levels 4, 2 and 1: one sum of the eight warps."""
     return tree8(
         shared_float(place), shared_float(place + PART_BYTES), shared_float(place + 2 * PART_BYTES), shared_float(place + 3 * PART_BYTES),
-        shared_float(place + 4 * PART_BYTES), shared_float(place + 5 * PART_BYTES), shared_float(place + 6 * PART_BYTES), shared_float(place + 7 * PART_BYTES),
+        shared_float(place + 4 * PART_BYTES), shared_float(place + 5 * PART_BYTES), shared_float(place + 6 * PART_BYTES),
+        shared_float(place + 7 * PART_BYTES),
     )
 
 

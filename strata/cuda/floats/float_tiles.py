@@ -72,8 +72,8 @@ def _stage_of(copy_step, way: WeightWay, value_bytes: int):
     """Build `stage(reads, moves, rows, places, x, w, sums)`: a stage's products, each step between its share of what brings those behind it.
 
     reads: where the stage's rows and weights lie; moves: to where and from where rows go, weights go as they are and at their places, from
-    where, and from where to where arrived ones are widened.  A step begins with the weights that have arrived as they are: what it writes waits for them, and all reads and copies behind it
-    keep their order, so that they stay mixed with the products.
+    where, and from where to where arrived ones are widened.  A step begins with the weights that have arrived as they are: what it
+    writes waits for them, and all reads and copies behind it keep their order, so that they stay mixed with the products.
     """
     copy_weights, widen = way.copy, way.widen
 

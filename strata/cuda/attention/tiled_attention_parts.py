@@ -10,7 +10,7 @@ import numpy as np
 from strata.cuda.attention.attention_parts import SPLIT, ZERO
 from strata.cuda.attention.tile_reads import CELLS, TileReader, dot_round, query_place
 from strata.cuda.machine.addresses import (
-    copier, global_address, shared_float, shared_four_floats, store_shared_float, store_shared_four_floats,
+    copier, copy_series, global_address, shared_float, shared_four_floats, store_shared_float, store_shared_four_floats,
 )
 from strata.cuda.machine.on_cuda import exp_below, sigmoid
 from strata.cuda.machine.seam import (
@@ -49,35 +49,13 @@ def query_arrival(shape, target: Target):
     return ask
 
 
-@jit
-def _nothing_left(to, source, left):
-    """The end of a chain of copies."""
-    return
-
-
-def _pieces(n_steps: int, n_cells: int, to_step: int, from_step: int, target: Target, step: int = 0):
-    """Build `copy(to, source, left)`: a thread's pieces of cells n_cells apart, as long as fewer than `left` cells lie before them."""
-    if step == n_steps:
-        return _nothing_left
-    copy16, following = copier(16, step * to_step, step * from_step, target, True), _pieces(n_steps, n_cells, to_step, from_step, target, step + 1)
-    before = step * n_cells
-
-    @jit
-    def copy(to, source, left):
-        if left > before:
-            copy16(to, source)
-        following(to, source, left)
-
-    return copy
-
-
 def arrival(shape, target: Target):
     """Build `keys(...)` and `values(...)`: a split's n cells to shared memory, each a group of copies."""
     pieces, n_scales, n_threads, n_kv = shape.pieces, shape.n_scales, shape.n_threads, shape.n_kv
     row_bytes, n_cells, commit = 16 * shape.pieces, shape.n_threads // shape.pieces, copies(target, 0).commit
 
     def part(begin, pitch, scales_at):
-        copy = _pieces(-(-SPLIT // n_cells), n_cells, n_cells * pitch, n_cells * n_kv * row_bytes, target)
+        copy = copy_series(16, -(-SPLIT // n_cells), n_cells * pitch, n_cells * n_kv * row_bytes, n_cells, target, once=True)
 
         @jit
         def fetch(start, shared, codes, scales, first_vector, n, thread):

@@ -20,7 +20,7 @@ Shapes as in float_rows.py.  Does not know: how many steps there are.
 import numpy as np
 
 from strata.cuda.floats.float_tile_steps import PARKED_BYTES
-from strata.cuda.machine.addresses import copier, shared_float, store_shared_float
+from strata.cuda.machine.addresses import copy_series, shared_float, store_shared_float
 from strata.cuda.machine.on_cuda import tree8
 from strata.cuda.machine.seam import Target, add, exchange_float, jit
 
@@ -38,24 +38,11 @@ def x_place(element, piece):
 
 
 def row_copier(n_steps: int, step_bytes: int, elements: int, target: Target):
-    """Build `copy(to, places, source, element, n_in)`: n_steps (5 at most) steps, `elements` apart, of a tile's activations.
+    """Build `copy(to, places, source, element, n_in)`: n_steps steps, `elements` apart, of a tile's activations.
 
     A thread copies two values of a step: element 8 c + (thread mod 8) of one row, c and c + 2; those beyond n_in are left out.
     """
-    c0, c1, c2, c3, c4 = (copier(4, step_bytes * s, 4 * elements * s, target) for s in range(5))
-
-    @jit
-    def series(to, source, left):
-        if left > 0:
-            c0(to, source)
-        if n_steps > 1 and left > elements:
-            c1(to, source)
-        if n_steps > 2 and left > 2 * elements:
-            c2(to, source)
-        if n_steps > 3 and left > 3 * elements:
-            c3(to, source)
-        if n_steps > 4 and left > 4 * elements:
-            c4(to, source)
+    series = copy_series(4, n_steps, step_bytes, 4 * elements, elements, target)
 
     @jit
     def copy(to, places, source, element, n_in):

@@ -12,6 +12,7 @@ object that checks its bounds and alignment.
     store_shared_float(address, float32); store_shared_four_floats(address, four float32)
     global_four_words(address) -> four int32, store_global_four_words(address, a, b, c, d)     multiples of 16; mapped host memory too
     copier(n_bytes, to_offset, from_offset, target, once) -> copy(shared address, global address)
+    copy_series(n_bytes, count, to_step, from_step, left_step, target, once) -> copy(shared address, global address, left)
 
 Does not know: what lies there.
 """
@@ -48,6 +49,28 @@ def copier(n_bytes: int, to_offset: int, from_offset: int, target: Target, once:
     at the same time must not: the second level serves a line to one of them after the other.
     """
     return machine.copier(n_bytes, to_offset, from_offset, target.async_copies, once)
+
+
+@seam.jit
+def _no_copy(to, source, left):
+    """The end of a series."""
+    return
+
+
+def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, left_step: int, target: Target, once: bool = False, first: int = 0):
+    """Return `copy(to, source, left)`: `count` copies from_step bytes apart, written out, copy k where left > k * left_step."""
+    if first == count:
+        return _no_copy
+    one = copier(n_bytes, first * to_step, first * from_step, target, once)
+    others, before = copy_series(n_bytes, count, to_step, from_step, left_step, target, once, first + 1), first * left_step
+
+    @seam.jit
+    def copy(to, source, left):
+        if left > before:
+            one(to, source)
+        others(to, source, left)
+
+    return copy
 
 
 def _shared_seam(load_u32) -> SimpleNamespace:

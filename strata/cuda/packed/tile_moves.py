@@ -20,45 +20,16 @@ from types import SimpleNamespace
 import numpy as np
 from numba import cuda
 
-from strata.cuda.machine.addresses import copier, global_address
+from strata.cuda.machine.addresses import copy_series, global_address
 from strata.cuda.machine.bulk import arrive, bulk_copy, set_up, take_down, wait_for_bytes
 from strata.cuda.machine.seam import Target, jit, shuffle_int
 from strata.cuda.packed.staging import staging_of, weight_fetcher
 from strata.cuda.packed.tiles import Layout, Tile
-from strata.errors import DeviceError
 from strata.formats.contract import WeightFormat
 from strata.numerics.orders import EIGHT
 
 WARP = 32
 NO_ROWS, YES = np.int32(0), np.int32(1)
-
-
-def copy_series(n_bytes: int, count: int, to_step: int, from_step: int, target: Target):
-    """Build `copy(to, source, left)`: up to eight copies from_step apart, those that begin within `left` bytes."""
-    if count > 8:
-        raise DeviceError(f"{count} copies of a thread", "eight are written out", "use a tile with fewer rows a thread")
-    c0, c1, c2, c3, c4, c5, c6, c7 = (copier(n_bytes, k * to_step, k * from_step, target) for k in range(8))
-
-    @jit
-    def copy(to, source, left):
-        if left > 0:
-            c0(to, source)
-        if count > 1 and left > from_step:
-            c1(to, source)
-        if count > 2 and left > 2 * from_step:
-            c2(to, source)
-        if count > 3 and left > 3 * from_step:
-            c3(to, source)
-        if count > 4 and left > 4 * from_step:
-            c4(to, source)
-        if count > 5 and left > 5 * from_step:
-            c5(to, source)
-        if count > 6 and left > 6 * from_step:
-            c6(to, source)
-        if count > 7 and left > 7 * from_step:
-            c7(to, source)
-
-    return copy
 
 
 def is_bulk(form: WeightFormat, tile: Tile, target: Target) -> bool:
@@ -82,8 +53,8 @@ def mark_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
     per_row, n_staged = tile.row_copiers, EIGHT * staging_of(form, tile.units).units
     n_pieces, is_wide = n_staged // 4, tile.columns > 1
     marks_at, mark_pitch, uses_sums = layout.marks_at, layout.mark_pitch, form.has_offset
-    copy_pieces = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, target)
-    copy_words = copy_series(4, max(1, n_staged // per_row), 4 * per_row, 4 * per_row, target)
+    copy_pieces = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, 16 * per_row, target)
+    copy_words = copy_series(4, max(1, n_staged // per_row), 4 * per_row, 4 * per_row, 4 * per_row, target)
 
     @jit
     def copy(slot, own, part, first_group, scales, sums, stage, n_groups):
@@ -108,7 +79,7 @@ def _by_pieces(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -
     copiers, per_row, ragged = tile.copiers, tile.row_copiers, ragged_of(form)
     fetch, pitch, stage_bytes = weight_fetcher(staging, copiers, target), staging.pitch, staging.stage_bytes
     n_pieces, codes_at, code_pitch = 16 * staging.units, layout.codes_at, layout.code_pitch
-    copy_codes = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, target)
+    copy_codes = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, 16 * per_row, target)
 
     @jit
     def nothing(shared):

@@ -48,7 +48,7 @@ def test_a_dense_product_has_the_bits_of_the_host_at_every_row_count(form, card,
 @pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_every_tiling_gives_the_same_bits(form, card, control):
     from strata.cuda.packed.products import Packed, dense_tiled
-    from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS, SNUG, WINDOW
+    from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW, SNUG, WINDOW
     from strata.cuda.packed.tiles import Tile
 
     n_out, n_in = 150, width(form)
@@ -58,7 +58,7 @@ def test_every_tiling_gives_the_same_bits(form, card, control):
     wanted = dense_on_host(control, form, raw, n_out, coded)
     x = uploaded(card, coded)
     few, broad = (Tile(2, 4, 2, 1, 3, 1), Tile(1, 1, 2, 0, 3, 1)), (Tile(2, 8, 1, 2, 2, 1, 4), Tile(2, 16, 1, 1, 3, 1, 2), Tile(4, 8, 1, 1, 3, 1, 2))
-    for tile in (WINDOW, CHUNK, EXPERTS, LOW_EXPERTS, SNUG, *few, *broad):
+    for tile in (WINDOW, CHUNK, EXPERTS, LOW, SNUG, *few, *broad):
         for n_rows in (1, 6, 130):
             out = GuardedOutput(card, n_rows * n_out)
             dense_tiled(card, weights, x, n_rows, out.inside, tile).go()

@@ -50,7 +50,7 @@ def test_listed_experts_around_the_ends_of_columns(name, card, control, monkeypa
     check_listed(card, control, monkeypatch, form, 64 * 2 + 5, columns(form), AROUND_COLUMNS, (1, 2))
 
 
-@pytest.mark.parametrize("tile", ["LOW_EXPERTS", "EXPERTS"])
+@pytest.mark.parametrize("tile", ["LOW", "EXPERTS"])
 @pytest.mark.parametrize("name", LOW_FORMATS)
 def test_formats_of_low_tiles_have_the_bits_of_the_host_in_both_tilings(name, tile, card, control, monkeypatch):
     from strata.cuda.packed import tile_choice
@@ -59,7 +59,7 @@ def test_formats_of_low_tiles_have_the_bits_of_the_host_in_both_tilings(name, ti
     check_listed(card, control, monkeypatch, form, 64 * 3 + 9, columns(form), AROUND_LOW_TILES, (1, 2, 4), getattr(tile_choice, tile))
 
 
-@pytest.mark.parametrize("tile", ["LOW_EXPERTS", "EXPERTS"])
+@pytest.mark.parametrize("tile", ["LOW", "EXPERTS"])
 def test_tiles_cut_for_another_height_are_noticed(tile, card, control, monkeypatch):
     from strata.cuda.packed import tile_choice
 

@@ -88,8 +88,13 @@ def quantised_products() -> Iterator[Entry]:
 
 
 def _card(target, card: tuple[int, int]) -> tuple[int, int]:
-    """Return the compute capability whose tilings are compiled for a target: `card`, or the one that lacks as much as the target."""
-    return card if target.dependent_launch else (8, 6) if target.async_copies else (7, 5)
+    """Return the compute capability whose tilings are compiled for a target: `card`, or the one that lacks as much as the target.
+
+    What is compiled for 12.0 stands for 10.0 as well: the compiler is the same.
+    """
+    if not target.dependent_launch:
+        return (8, 6) if target.async_copies else (7, 5)
+    return LATER if card == LARGE and not target.bulk_copies else card
 
 
 def expert_products() -> Iterator[Entry]:

@@ -17,7 +17,7 @@ from strata.cuda.card.found import _checked
 from strata.cuda.card.graphs import Graph
 from strata.cuda.floats import float_chunks
 from strata.cuda.packed.products import Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW_EXPERTS, SNUG, WINDOW
+from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW, SNUG, WINDOW
 from strata.cuda.packed.tiles import Tile
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
@@ -61,7 +61,7 @@ def timed_us(device: CudaDevice, launches) -> float:
 
 
 def label_of(tile: Tile) -> str:
-    known = {CHUNK: " CHUNK", EXPERTS: " EXPERTS", LOW_EXPERTS: " LOW_EXPERTS", SNUG: " SNUG", WINDOW: " WINDOW"}
+    known = {CHUNK: " CHUNK", EXPERTS: " EXPERTS", LOW: " LOW", SNUG: " SNUG", WINDOW: " WINDOW"}
     fields = (tile.bands, tile.columns, tile.sets, tile.units, tile.stages, tile.min_blocks, tile.side_by_side)
     return ",".join(map(str, fields)) + known.get(tile, "")
 
@@ -173,7 +173,7 @@ class Bench:
         entries = np.concatenate([self.rng.choice(n_experts, n_used, replace=False) for _ in range(n_rows)])
         order = np.argsort(entries, kind="stable")
         counts = np.bincount(entries, minlength=n_experts)
-        lists = make_lists(self.device, "lists", n_experts, n_rows * n_used, (LOW_EXPERTS.n_rows, EXPERTS.n_rows))
+        lists = make_lists(self.device, "lists", n_experts, n_rows * n_used, (LOW.n_rows, EXPERTS.n_rows))
         lists.experts.copy_to_device(np.arange(n_experts, dtype=np.int32))
         lists.starts.copy_to_device(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
         lists.entry_rows.copy_to_device((order // n_used).astype(np.int32))
@@ -181,7 +181,7 @@ class Bench:
         out = self.device.empty("out", n_rows * n_used * n_out, np.float32)
         self.note(f"plan of {n_rows * n_used} entries", timed_us(self.device, list(plan(self.device, lists, (weights,), tile=EXPERTS)) * 4))
         bound = n_rows * n_used * n_out * n_in / 32 * (5 if form.has_offset else 3) / FLOAT_OPERATIONS_PER_US
-        for tile in (LOW_EXPERTS, *(t for t in CHUNK_TILES if t.n_rows == EXPERTS.n_rows)):
+        for tile in (LOW, *(t for t in CHUNK_TILES if t.n_rows == EXPERTS.n_rows)):
             for launch in plan(self.device, lists, (weights,), tile=tile):
                 launch.go()
             us = timed_us(self.device, [listed_tiled(self.device, weights, x, lists, out, tile=tile)] * 3)

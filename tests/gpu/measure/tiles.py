@@ -14,19 +14,19 @@ from glob import glob
 import numpy as np
 
 from strata.cuda.packed.products import Packed, code, dense_tiled, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.packed.tile_choice import CHUNK, CHUNK_IN_PAIRS, EXPERTS, LOW_EXPERTS
+from strata.cuda.packed.tile_choice import CHUNK, CHUNK_IN_PAIRS, EXPERTS, LOW
 from strata.cuda.packed.tiles import Tile, layout_of
 from strata.formats.table import by_name
 from tests.unit.formats.blocks import random_blocks
 
 N_ROWS, N_USED = 2048, 10
 DENSE = (
-    ("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK_IN_PAIRS, CHUNK, LOW_EXPERTS)), ("Q4_0", ((2560, 640),), (CHUNK, LOW_EXPERTS)),
-    ("Q2_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW_EXPERTS)), ("Q8_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW_EXPERTS)),
+    ("Q4_K", ((10240, 2560), (2560, 6144)), (CHUNK_IN_PAIRS, CHUNK, LOW)), ("Q4_0", ((2560, 640),), (CHUNK, LOW)),
+    ("Q2_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW)), ("Q8_0", ((640, 2560), (10240, 2560)), (CHUNK, LOW)),
 )
 LISTED = (
-    ("Q4_K", ((640, 2560),), (LOW_EXPERTS, EXPERTS, CHUNK_IN_PAIRS)), ("Q4_0", ((2560, 640),), (LOW_EXPERTS, EXPERTS, CHUNK_IN_PAIRS)),
-    *((name, ((640, 2560), (2560, 640)), (LOW_EXPERTS, EXPERTS)) for name in ("Q2_0", "Q5_0", "Q8_0", "IQ4_NL")),
+    ("Q4_K", ((640, 2560),), (LOW, EXPERTS, CHUNK_IN_PAIRS)), ("Q4_0", ((2560, 640),), (LOW, EXPERTS, CHUNK_IN_PAIRS)),
+    *((name, ((640, 2560), (2560, 640)), (LOW, EXPERTS)) for name in ("Q2_0", "Q5_0", "Q8_0", "IQ4_NL")),
 )
 N_LISTED = (512, 240)
 
@@ -62,7 +62,7 @@ class Comparison:
         chosen = np.sort(self.rng.integers(0, n_experts, n_entries))
         experts, counts = np.unique(chosen, return_counts=True)
         rows = np.arange(n_entries) if n_rows == n_entries else self.rng.integers(0, n_rows, n_entries)
-        made = make_lists(self.device, "lists", len(experts), n_entries, (LOW_EXPERTS.n_rows, EXPERTS.n_rows))
+        made = make_lists(self.device, "lists", len(experts), n_entries, (LOW.n_rows, EXPERTS.n_rows))
         starts = np.concatenate(([0], np.cumsum(counts)))
         for array, values in ((made.experts, experts), (made.starts, starts), (made.entry_rows, rows), (made.n_listed, [len(experts)])):
             array.copy_to_device(np.asarray(values, np.int32))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strata.cuda.packed.products import Coded, Packed, code, dense, dense_tiled, floats, listed, listed_tiled, make_coded, make_lists, plan
-from strata.cuda.packed.tile_choice import EXPERTS, LOW_EXPERTS, WINDOW, experts_tile
+from strata.cuda.packed.tile_choice import EXPERTS, LOW, WINDOW, experts_tile
 from strata.cuda.packed.tiles import Tile
 from strata.formats.table import by_name
 from tests.gpu import checks_tiles
@@ -101,7 +101,7 @@ def test_columns_without_rows_are_left_out(name, n_in, card, control, monkeypatc
     check_listed(card, control, monkeypatch, by_name(name), 18, n_in, (8, 0, 9, 17), (1,), tile)
 
 
-@pytest.mark.parametrize(("name", "tile"), [("Q2_0", LOW_EXPERTS), ("Q5_1", EXPERTS)])
+@pytest.mark.parametrize(("name", "tile"), [("Q2_0", LOW), ("Q5_1", EXPERTS)])
 def test_tiles_that_a_card_takes(name, tile, card, control, monkeypatch):
     """An expert of a full tile and one row, one without rows, two output tiles in turn; the choice is the card's own."""
     form = by_name(name)

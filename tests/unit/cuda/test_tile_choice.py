@@ -11,7 +11,7 @@ from strata.cuda.card.blueprint import Blueprint
 from strata.cuda.packed.lifted import FINE_BLOCK
 from strata.cuda.packed.products import Coded, Packed, listed_tiled, make_lists, plan
 from strata.cuda.packed.tile_choice import (
-    CHUNK, CHUNK_IN_PAIRS, EXPERTS, FEW_EXPERTS, LOW_EXPERTS, MIDDLE, SNUG, chunk_tile, expert_heights, experts_tile,
+    CHUNK, CHUNK_IN_PAIRS, EXPERTS, FEW_EXPERTS, LOW, MIDDLE, SNUG, chunk_tile, expert_heights, experts_tile,
 )
 from strata.errors import DeviceError
 from strata.formats.table import FORMATS, by_name
@@ -23,9 +23,9 @@ CARDS = ((7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0))
 @pytest.mark.parametrize("form", FORMATS.values(), ids=lambda form: form.name)
 def test_tiles_other_than_the_usual_are_for_formats_with_the_arithmetic_of_a_measured_one(form):
     is_plain, is_paired = form.block_weights <= FINE_BLOCK and not form.has_offset, form.name in ("Q4_K", "Q5_K")
-    assert experts_tile((9, 0), form.type_id) == (LOW_EXPERTS if is_plain or is_paired else EXPERTS)
+    assert experts_tile((9, 0), form.type_id) == (LOW if is_plain or is_paired else EXPERTS)
     assert chunk_tile((9, 0), form.type_id) == (CHUNK_IN_PAIRS if is_paired else CHUNK)
-    assert experts_tile((10, 0), form.type_id) == EXPERTS and chunk_tile((10, 0), form.type_id) == CHUNK
+    assert experts_tile((10, 0), form.type_id) == chunk_tile((10, 0), form.type_id) == LOW
 
 
 def test_cards_with_less_room_take_smaller_tiles_in_every_format():
@@ -37,7 +37,7 @@ def test_cards_with_less_room_take_smaller_tiles_in_every_format():
 @pytest.mark.parametrize("card", CARDS)
 def test_lists_have_a_plan_for_every_height_with_room_for_the_most_tiles(card):
     lists = make_lists(Blueprint(card), "lists", N_EXPERTS, N_ENTRIES)
-    assert [own.height for own in lists.plans] == list(expert_heights(card)) == ([48, 64] if card == (9, 0) else [64])
+    assert [own.height for own in lists.plans] == list(expert_heights(card)) == ([48, 64] if card == (9, 0) else [48] if card == (10, 0) else [64])
     for own in lists.plans:
         worst = N_EXPERTS - 1 + -(-(N_ENTRIES - N_EXPERTS + 1) // own.height)
         assert worst <= own.most == own.listed.size == own.first.size
@@ -63,7 +63,7 @@ def launches_of(card: tuple[int, int], names: tuple[str, ...]):
 
 @pytest.mark.parametrize(("card", "names", "heights"), [
     ((9, 0), ("Q2_0", "Q2_0", "Q2_0"), (48, 48, 48)), ((9, 0), ("Q4_K", "Q4_K", "Q4_0"), (48, 48, 48)), ((9, 0), ("Q6_K", "Q6_K", "Q4_0"), (64, 64, 48)),
-    ((9, 0), ("Q3_K", "Q6_K", "Q3_K"), (64, 64, 64)), ((9, 0), ("Q2_0", "Q6_K", "Q8_0"), (48, 64, 48)), ((10, 0), ("Q4_K", "Q4_K", "Q4_0"), (64, 64, 64)),
+    ((9, 0), ("Q3_K", "Q6_K", "Q3_K"), (64, 64, 64)), ((9, 0), ("Q2_0", "Q6_K", "Q8_0"), (48, 64, 48)), ((10, 0), ("Q4_K", "Q6_K", "Q4_0"), (48, 48, 48)),
 ])
 def test_every_product_reads_the_plan_of_its_own_height(card, names, heights):
     lists, plans, products = launches_of(card, names)

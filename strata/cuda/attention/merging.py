@@ -15,10 +15,10 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.attention.attention_parts import SPLIT, ZERO, AttentionShape, gated_output, larger
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_four_floats, shared_word, store_shared_float
+from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_float, shared_four_floats, store_shared_float
 from strata.cuda.machine.on_cuda import exp, sigmoid
 from strata.cuda.machine.seam import (
-    Target, copies, fma, from_bits, jit, kernel, launch_dependents, mul, shuffle_float, sub, sync_warp, wait_for_dependency,
+    Target, copies, fma, jit, kernel, launch_dependents, mul, shuffle_float, sub, sync_warp, wait_for_dependency,
 )
 
 TURN = 64
@@ -40,11 +40,6 @@ def grid_of(shape: AttentionShape) -> int:
 
 
 @jit
-def _float_at(at):
-    return from_bits(np.int32(shared_word(at)))
-
-
-@jit
 def _running_maximum(x, lane):
     """The largest of this lane's value and those of all lower lanes."""
     for bit in range(5):
@@ -57,7 +52,7 @@ def _running_maximum(x, lane):
 @jit
 def _put_factors(at, lane, carried, has_carried):
     """Replace a lane's two places at `at` by its split's factors; `carried` is the maximum before them, if any; return it with them."""
-    top = _float_at(at + 12)
+    top = shared_float(at + 12)
     after = _running_maximum(top, lane)
     after = larger(carried, after) if has_carried else after
     before = shuffle_float(after, np.int32(max(lane - 1, np.int32(0))))
@@ -74,7 +69,7 @@ def _go_through(values, factors, begin, n, value, total, held):
         for k in range(STEP):
             v = 4 * k
             held[v], held[v + 1], held[v + 2], _ = shared_four_floats(factors + 16 * first + 16 * k)
-            held[v + 3] = _float_at(values + 128 * first + 128 * k)
+            held[v + 3] = shared_float(values + 128 * first + 128 * k)
         for k in range(STEP):
             if first + k < n:
                 v = 4 * k
@@ -148,9 +143,9 @@ def merge_kernel(shape: AttentionShape, target: Target):
             sync_warp()
             begin = np.int32(0)
             if first == 0:
-                value, total, begin = _float_at(start + 4 * lane), _float_at(factors + 8), np.int32(1)
+                value, total, begin = shared_float(start + 4 * lane), shared_float(factors + 8), np.int32(1)
             value, total = _go_through(start + 4 * lane, factors, begin, n, value, total, held)
             sync_warp()
-        finish(value, total, sigmoid(_float_at(gates)), row, head, first_dim + lane, out, gated, codes, turned, scales, sums)
+        finish(value, total, sigmoid(shared_float(gates)), row, head, first_dim + lane, out, gated, codes, turned, scales, sums)
 
     return run

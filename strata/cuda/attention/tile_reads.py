@@ -13,8 +13,8 @@ import numpy as np
 from strata.cuda.attention.attention_parts import SPLIT
 from strata.cuda.attention.cells import INT8_GROUP
 from strata.cuda.attention.key_reads import cell_reader
-from strata.cuda.machine.addresses import shared_four_floats, shared_half_word, shared_two_words, shared_word
-from strata.cuda.machine.seam import fma, from_bits, half, jit, mul
+from strata.cuda.machine.addresses import shared_float, shared_four_floats, shared_half_word, shared_two_words, shared_word
+from strata.cuda.machine.seam import fma, half, jit, mul
 
 LOW_HALF = np.uint32(0xFFFF)
 BYTE = 8
@@ -71,11 +71,7 @@ def _codes():
         word = shared_word(at)
         return value(word, 0, factor), value(word, 1, factor), value(word, 2, factor), value(word, 3, factor)
 
-    @jit
-    def factor(at):
-        return from_bits(np.int32(shared_word(at)))
-
-    return TileReader(8, two, four, factor)
+    return TileReader(8, two, four, shared_float)
 
 
 READERS = {"f16": _halves, "int8": _codes}

@@ -14,10 +14,10 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_half_word, shared_word
+from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_float, shared_half_word
 from strata.cuda.machine.on_cuda import tree8
 from strata.cuda.machine.seam import (
-    Target, add, brain, copies, exchange_float, fma, from_bits, half, jit, kernel, launch_dependents, wait_for_dependency,
+    Target, add, brain, copies, exchange_float, fma, half, jit, kernel, launch_dependents, wait_for_dependency,
 )
 from strata.numerics.orders import WIDE
 
@@ -39,12 +39,7 @@ def _half_at(at):
     return half(shared_half_word(at))
 
 
-@jit
-def _float_at(at):
-    return from_bits(np.int32(shared_word(at)))
-
-
-WIDEN = {"BF16": (_brain_at, 2), "F16": (_half_at, 2), "F32": (_float_at, 4)}
+WIDEN = {"BF16": (_brain_at, 2), "F16": (_half_at, 2), "F32": (shared_float, 4)}
 """By type name: `load(shared address)`, and bytes per value."""
 
 

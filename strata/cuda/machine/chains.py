@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from strata.cuda.machine.addresses import shared_word
-from strata.cuda.machine.seam import fma, from_bits, jit
+from strata.cuda.machine.addresses import shared_float
+from strata.cuda.machine.seam import fma, jit
 from strata.numerics.orders import EIGHT, ROW
 
 ZERO = np.float32(0.0)
@@ -33,11 +33,11 @@ def squares(n: int):
         held, total = cuda.local.array(AHEAD, np.float32), ZERO
         for begin in range(0, n_whole, AHEAD):
             for m in range(AHEAD):
-                held[m] = from_bits(np.int32(shared_word(at + 4 * ROW * (begin + m))))
+                held[m] = shared_float(at + 4 * ROW * (begin + m))
             for m in range(AHEAD):
                 total = fma(held[m], held[m], total)
         for m in range(n_whole, per_lane):
-            value = from_bits(np.int32(shared_word(at + 4 * ROW * m)))
+            value = shared_float(at + 4 * ROW * m)
             total = fma(value, value, total)
         return total
 
@@ -57,12 +57,12 @@ def products(n: int):
         for begin in range(0, n_whole, AHEAD):
             for m in range(AHEAD):
                 behind = 4 * EIGHT * (begin + m)
-                left[m], right[m] = from_bits(np.int32(shared_word(a + behind))), from_bits(np.int32(shared_word(b + behind)))
+                left[m], right[m] = shared_float(a + behind), shared_float(b + behind)
             for m in range(AHEAD):
                 total = fma(left[m], right[m], total)
         for m in range(n_whole, per_lane):
             behind = 4 * EIGHT * m
-            total = fma(from_bits(np.int32(shared_word(a + behind))), from_bits(np.int32(shared_word(b + behind))), total)
+            total = fma(shared_float(a + behind), shared_float(b + behind), total)
         return total
 
     return chain

@@ -8,10 +8,10 @@ import numpy as np
 from numba import cuda
 
 from strata.cuda.machine.addresses import (
-    global_address, shared_four_floats, shared_word, store_global_float, store_shared_float, store_shared_four_floats,
+    global_address, shared_float, shared_four_floats, store_global_float, store_shared_float, store_shared_four_floats,
 )
 from strata.cuda.machine.on_cuda import tree8
-from strata.cuda.machine.seam import from_bits, jit
+from strata.cuda.machine.seam import jit
 from strata.cuda.packed.tiles import Layout, Tile
 from strata.numerics.orders import EIGHT
 
@@ -23,7 +23,7 @@ def lane_sums(step: int, wide: int):
     def lane_of(at, which):
         if wide == 4:
             return shared_four_floats(at + which * step)
-        value = from_bits(np.int32(shared_word(at + which * step)))
+        value = shared_float(at + which * step)
         return value, value, value, value
 
     @jit

@@ -5,8 +5,8 @@ Numbers are those of lifted.py.  Does not know: matrices, experts, how a stage g
 
 import numpy as np
 
-from strata.cuda.machine.addresses import shared_two_words, shared_word
-from strata.cuda.machine.seam import Target, fma, from_bits, jit, mma16, mma32, mul, shuffle_int
+from strata.cuda.machine.addresses import shared_float, shared_two_words, shared_word
+from strata.cuda.machine.seam import Target, fma, jit, mma16, mma32, mul, shuffle_int
 from strata.cuda.packed.lifted import LIFTED, PER_ROW, group_number, row_scales
 from strata.cuda.packed.staging import staging_of
 from strata.cuda.packed.tile_words import tile_reader_of
@@ -67,7 +67,7 @@ def group_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
             b0 = np.int32(shared_word(codes_at + 8 * column * code_pitch))
             b1 = np.int32(shared_word(codes_at + (8 * column * code_pitch + 16)))
         first = marks_at + 8 * column * mark_pitch
-        xa, xb = from_bits(np.int32(shared_word(first))), from_bits(np.int32(shared_word(first + mark_pitch)))
+        xa, xb = shared_float(first), shared_float(first + mark_pitch)
         if has_offset:
             na, nb = np.int32(shared_word(first + sums_at)), np.int32(shared_word(first + (mark_pitch + sums_at)))
             return b0, b1, xa, xb, np.float32(na), np.float32(nb)

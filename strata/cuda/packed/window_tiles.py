@@ -12,9 +12,9 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_word, store_shared_float
+from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_float, store_shared_float
 from strata.cuda.machine.on_cuda import tree8
-from strata.cuda.machine.seam import Target, copies, from_bits, jit, launch_dependents, wait_for_dependency
+from strata.cuda.machine.seam import Target, copies, jit, launch_dependents, wait_for_dependency
 from strata.cuda.packed.lifted import PER_ROW
 from strata.cuda.packed.staging import UNIT, staging_of, weight_fetcher
 from strata.cuda.packed.tile_parts import NOTHING, ZERO
@@ -53,11 +53,6 @@ def _row_stager(target: Target):
 
 
 @jit
-def _float_at(at):
-    return from_bits(np.int32(shared_word(at)))
-
-
-@jit
 def _meet(meeting, lanes, warp, in_warp, thread, first, n_out, n_rows, out):
     """The eight lanes of a turn's outputs meet in the tree; the sums are stored, 16 neighbouring outputs of a row side by side."""
     own_place = meeting + (LANE_BYTES * warp + 4 * in_warp)
@@ -69,8 +64,8 @@ def _meet(meeting, lanes, warp, in_warp, thread, first, n_out, n_rows, out):
         own, row = thread & (OUTPUTS - 1), thread >> 4
         at = meeting + (VALUE_BYTES * (2 * (own >> 3) + (row & 1)) + 16 * (own & 7) + 4 * (row >> 1))
         total = tree8(
-            _float_at(at), _float_at(at + LANE_BYTES), _float_at(at + 2 * LANE_BYTES), _float_at(at + 3 * LANE_BYTES),
-            _float_at(at + 4 * LANE_BYTES), _float_at(at + 5 * LANE_BYTES), _float_at(at + 6 * LANE_BYTES), _float_at(at + 7 * LANE_BYTES),
+            shared_float(at), shared_float(at + LANE_BYTES), shared_float(at + 2 * LANE_BYTES), shared_float(at + 3 * LANE_BYTES),
+            shared_float(at + 4 * LANE_BYTES), shared_float(at + 5 * LANE_BYTES), shared_float(at + 6 * LANE_BYTES), shared_float(at + 7 * LANE_BYTES),
         )
         n = np.int32(first + own)
         if row < n_rows and n < n_out:

@@ -24,10 +24,10 @@ from strata.cuda.card.device import CudaDevice
 from strata.cuda.card.launch import Launch, Shape
 from strata.cuda.floats import float_lanes
 from strata.cuda.floats.float_short_rows import WIDEN
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_word
+from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_float
 from strata.cuda.machine.on_cuda import sigmoid, silu, tree8
 from strata.cuda.machine.seam import (
-    Target, copies, div, fma, from_bits, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency,
+    Target, copies, div, fma, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency,
 )
 from strata.cuda.machine.shapes import require, shared_room
 from strata.cuda.machine.warps import meeting
@@ -161,7 +161,7 @@ def _row_sums(shape: ReadShape):
         at = gated_at + 4 * (r * rank + thread)
         for k in range(n_elements):
             if 32 * k + 31 < rank or 32 * k + thread < rank:
-                x[k] = from_bits(np.int32(shared_word(at + 128 * k)))
+                x[k] = shared_float(at + 128 * k)
         for c in range(n_streams):
             for j in range(LANES):
                 partial[j] = ZERO

@@ -44,6 +44,11 @@ class Staging:
         return self.unit_bytes * self.units
 
 
+def rows_are_aligned(form: WeightFormat) -> bool:
+    """Whether rows of a format begin at multiples of 16 bytes, as its blocks do."""
+    return form.block_bytes % 16 == 0
+
+
 def staging_of(form: WeightFormat, units: int = 0) -> Staging:
     """Return the constants for a format; `units` = 0 picks the largest power of two within LARGEST_STAGE.
 
@@ -54,7 +59,7 @@ def staging_of(form: WeightFormat, units: int = 0) -> Staging:
         units = 1
         while 2 * units * unit_bytes <= LARGEST_STAGE:
             units *= 2
-    slack = 0 if form.block_bytes % 16 == 0 else 15
+    slack = 0 if rows_are_aligned(form) else 15
     pieces = (slack + unit_bytes * units + 15) // 16
     return Staging(unit_bytes, units, 16 * (pieces | 1), pieces, form.block_weights // GROUP)
 

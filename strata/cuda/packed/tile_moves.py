@@ -23,7 +23,7 @@ from numba import cuda
 from strata.cuda.machine.addresses import copy_series, global_address
 from strata.cuda.machine.bulk import arrive, bulk_copy, set_up, take_down, wait_for_bytes
 from strata.cuda.machine.seam import Target, jit, shuffle_int
-from strata.cuda.packed.staging import staging_of, weight_fetcher
+from strata.cuda.packed.staging import rows_are_aligned, staging_of, weight_fetcher
 from strata.cuda.packed.tiles import Layout, Tile
 from strata.formats.contract import WeightFormat
 from strata.numerics.orders import EIGHT
@@ -37,12 +37,7 @@ def is_bulk(form: WeightFormat, tile: Tile, target: Target) -> bool:
 
     Of others every copy has its own beginning and length: experts in Q2_0 and Q4_0 were 8 to 16 % slower with bulk copies on an H200.
     """
-    return target.bulk_copies and tile.columns > 1 and tile.row_copiers <= WARP and not ragged_of(form)
-
-
-def ragged_of(form: WeightFormat) -> int:
-    """Return the mask of an address's bits by which a row of a format may begin behind a multiple of 16."""
-    return 0 if form.block_bytes % 16 == 0 else 15
+    return target.bulk_copies and tile.columns > 1 and tile.row_copiers <= WARP and rows_are_aligned(form)
 
 
 def mark_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
@@ -76,7 +71,7 @@ def mark_copier(form: WeightFormat, tile: Tile, layout: Layout, target: Target):
 
 def _by_pieces(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> SimpleNamespace:
     staging, marks = staging_of(form, tile.units), mark_copier(form, tile, layout, target)
-    copiers, per_row, ragged = tile.copiers, tile.row_copiers, ragged_of(form)
+    copiers, per_row, ragged = tile.copiers, tile.row_copiers, 0 if rows_are_aligned(form) else 15
     fetch, pitch, stage_bytes = weight_fetcher(staging, copiers, target), staging.pitch, staging.stage_bytes
     n_pieces, codes_at, code_pitch = 16 * staging.units, layout.codes_at, layout.code_pitch
     copy_codes = copy_series(16, max(1, n_pieces // per_row), 16 * per_row, 16 * per_row, 16 * per_row, target)
@@ -118,7 +113,7 @@ def _by_pieces(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -
 
 def _in_bulk(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> SimpleNamespace:
     staging, marks = staging_of(form, tile.units), mark_copier(form, tile, layout, target)
-    per_row, ragged, n_staged = tile.row_copiers, ragged_of(form), EIGHT * staging.units
+    per_row, n_staged = tile.row_copiers, EIGHT * staging.units
     own_outputs, own_rows = WARP // tile.copiers, WARP // per_row
     pieces, pitch, stage_bytes = staging.pieces, staging.pitch, staging.stage_bytes
     codes_at, code_pitch, barrier_at = layout.codes_at, layout.code_pitch, layout.barrier_at
@@ -149,15 +144,12 @@ def _in_bulk(form: WeightFormat, tile: Tile, layout: Layout, target: Target) -> 
     @jit
     def weights_of(slot, weights, matrix, row_bytes, first_output, last_output, stage, thread):
         own = np.int32(own_outputs * common(np.int32(thread // WARP)))
-        to, barrier, total = slot + own * pitch, slot + barrier_at, np.int32(0)
+        to, barrier, begin = slot + own * pitch, slot + barrier_at, np.int32(stage * stage_bytes)
+        n_bytes = np.int32(16 * min(np.int32(pieces), np.int32((row_bytes - begin + 15) >> 4)))
         for i in range(own_outputs):
             start = matrix + np.int64(min(np.int32(first_output + own + i), last_output)) * row_bytes
-            before = np.int32(start & ragged)
-            piece = np.int32((before + stage * stage_bytes) & -16)
-            n_bytes = np.int32(16 * min(np.int32(pieces), np.int32((before + row_bytes - piece + 15) >> 4)))
-            bulk_copy(to + i * pitch, weights + (start - before + piece), n_bytes, barrier, YES)
-            total = np.int32(total + n_bytes)
-        arrive(barrier, total)
+            bulk_copy(to + i * pitch, weights + (start + begin), n_bytes, barrier, YES)
+        arrive(barrier, np.int32(own_outputs * n_bytes))
 
     @jit
     def rows(slot, first_group, count, codes, scales, sums, stage, n_groups, thread):

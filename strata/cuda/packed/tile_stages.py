@@ -8,7 +8,7 @@ from numba import cuda
 
 from strata.cuda.machine.seam import Target, jit
 from strata.cuda.packed.lifted import PER_ROW
-from strata.cuda.packed.staging import staging_of
+from strata.cuda.packed.staging import rows_are_aligned, staging_of
 from strata.cuda.packed.tile_parts import NOTHING, group_products
 from strata.cuda.packed.tile_words import tile_reader_of
 from strata.cuda.packed.tiles import Layout, Tile
@@ -28,7 +28,7 @@ def stage_products(form: WeightFormat, tile: Tile, layout: Layout, target: Targe
     per_lane, per_set = 4 * tile.bands * tile.columns, 16 * tile.bands
     pitch, codes_at, code_pitch, marks_at, mark_pitch = layout.pitch, layout.codes_at, layout.code_pitch, layout.marks_at, layout.mark_pitch
     groups_per_block, block_bytes, unit_bytes, stage_bytes = staging.groups_per_block, form.block_bytes, staging.unit_bytes, staging.stage_bytes
-    is_aligned, two_each = form.block_bytes % 16 == 0, tile.rows_per_thread == 2
+    is_aligned, two_each = rows_are_aligned(form), tile.rows_per_thread == 2
     own_word = 8 if tile_reader_of(form).adjacent else 4
 
     @jit

@@ -16,7 +16,7 @@ from strata.cuda.machine.addresses import copier, global_address, shared_address
 from strata.cuda.machine.on_cuda import tree8
 from strata.cuda.machine.seam import Target, copies, jit, launch_dependents, wait_for_dependency
 from strata.cuda.packed.lifted import PER_ROW
-from strata.cuda.packed.staging import UNIT, staging_of, weight_fetcher
+from strata.cuda.packed.staging import UNIT, rows_are_aligned, staging_of, weight_fetcher
 from strata.cuda.packed.tile_parts import NOTHING, ZERO
 from strata.cuda.packed.window_cuts import (
     CODE_PAD, COPIERS, LANE_BYTES, MARK_BYTES, MEETING_BYTES, MOST_ROWS, OUTPUTS, VALUE_BYTES,
@@ -117,7 +117,7 @@ def window_block(form: WeightFormat, units: int, stages: int, target: Target):
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     products = _stage_products(form, units, target)
     pitch, stage_bytes, unit_bytes = staging.pitch, staging.stage_bytes, staging.unit_bytes
-    groups_per_block, block_bytes, is_aligned = staging.groups_per_block, form.block_bytes, form.block_bytes % 16 == 0
+    groups_per_block, block_bytes, is_aligned = staging.groups_per_block, form.block_bytes, rows_are_aligned(form)
     slot_bytes = OUTPUTS * pitch
     last_slot = (stages - 1) * slot_bytes
 

@@ -12,6 +12,7 @@ import numpy as np
 from strata.cuda.machine.on_cuda import code_of, magnitude, scale_of
 from strata.cuda.machine.seam import Target, exchange_int, jit, permute_bytes, store_word
 from strata.cuda.machine.warps import integers
+from strata.cuda.packed.coding import largest_of_eight_threads, sum_of_eight_threads
 from strata.cuda.packed.products import Coded
 
 
@@ -50,20 +51,6 @@ def group_coder(target: Target):
 
 
 @jit
-def _largest_of_eight(x):
-    for step in (4, 2, 1):
-        x = max(x, exchange_int(x, np.int32(step)))
-    return x
-
-
-@jit
-def _sum_of_eight(x):
-    for step in (4, 2, 1):
-        x = np.int32(x + exchange_int(x, np.int32(step)))
-    return x
-
-
-@jit
 def _turned_word(word, lane):
     """Of the words of four neighbouring threads: byte thread mod 4 of each."""
     word = np.uint32(word)
@@ -76,9 +63,9 @@ def _turned_word(word, lane):
 @jit
 def code_fours(a, b, c, d, lane, is_value, place, codes, turned, scales, sums):
     """Code four neighbouring values a thread as group `place`, which eight neighbouring threads have; all 32 of the warp take part."""
-    dx, inverse = scale_of(_largest_of_eight(max(max(magnitude(a), magnitude(b)), max(magnitude(c), magnitude(d)))))
+    dx, inverse = scale_of(largest_of_eight_threads(max(max(magnitude(a), magnitude(b)), max(magnitude(c), magnitude(d)))))
     first, second, third, fourth = code_of(a, inverse), code_of(b, inverse), code_of(c, inverse), code_of(d, inverse)
-    total = _sum_of_eight(np.int32(first + second + third + fourth))
+    total = sum_of_eight_threads(np.int32(first + second + third + fourth))
     word = np.int32((first & 255) | ((second & 255) << 8) | ((third & 255) << 16) | (fourth << 24))
     turned_word = _turned_word(word, lane)
     if is_value:

@@ -19,11 +19,13 @@ import numpy as np
 
 from strata.cuda.machine.addresses import SHARED_ALIGNED_SEAM, SHARED_SEAM, shared_four_words, shared_word
 from strata.cuda.machine.seam import half, jit, mul, permute_bytes
-from strata.formats.bytewise import NIBBLE, NIBBLES, ONES, PAIRS
+from strata.formats.bytewise import NIBBLE, NIBBLES, ONES, PAIRS, TOP_BITS
 from strata.formats.contract import WeightFormat
 
 AS_IS, BY_TWO, BY_FOUR = np.uint32(0x3210), np.uint32(0x5432), np.uint32(0x7654)
 ONE, ZERO = np.int32(1), np.float32(0.0)
+HIGH_FIELDS, MINUS_32 = np.uint32(0x30303030), np.uint32(0x60606060)
+"""Where the upper two of six bits lie in each byte; what makes bytes 0 .. 63 signed and 32 less, with their top bits turned."""
 LOW_HALF, SIX_BITS, HIGH_BITS, NONE = np.uint32(0xFFFF), np.uint32(63), np.uint32(0x30), np.uint32(0)
 
 
@@ -152,7 +154,42 @@ def _q5_k(plain) -> CudaReader:
     return CudaReader(plain.word, _header_scales, eight)
 
 
-SHORTER = {"Q2_0": _q2_0, "Q4_0": _q4_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k}
+@jit
+def _from_pair(low, high, shift):
+    """32 bits of two neighbouring words from bit `shift` (0 .. 31) on: one funnel shift."""
+    return np.uint32(((np.uint64(high) << np.uint64(32)) | np.uint64(low)) >> np.uint64(shift))
+
+
+def _q6_k(plain) -> CudaReader:
+    """Every other block begins at 2 mod 4: aligned words in pairs, whose shift brings fields and bytes to their places at once."""
+
+    @jit
+    def six(l0, l1, h0, h1, low_shift, high_shift):
+        low, high = _from_pair(l0, l1, low_shift), _from_pair(h0, h1, high_shift)
+        codes = np.uint32((low & NIBBLES) | (np.uint32(high << 4) & HIGH_FIELDS))
+        return np.int32(np.uint32(codes + MINUS_32) ^ TOP_BITS)
+
+    @jit
+    def eight(raw, at, group):
+        base, odd = at & -4, np.int32(8 * (at & 2))
+        low_shift, high_shift = np.int32(odd + 2 * (group & 2)), np.int32(odd + 2 * (group & 3))
+        low = base + 64 * (group >> 2) + 32 * (group & 1)
+        high = base + 128 + 32 * (group >> 2)
+        l0, l1, l2, l3, l4 = shared_word(low), shared_word(low + 4), shared_word(low + 8), shared_word(low + 12), shared_word(low + 16)
+        l5, l6, l7, l8 = shared_word(low + 20), shared_word(low + 24), shared_word(low + 28), shared_word(low + 32)
+        h0, h1, h2, h3, h4 = shared_word(high), shared_word(high + 4), shared_word(high + 8), shared_word(high + 12), shared_word(high + 16)
+        h5, h6, h7, h8 = shared_word(high + 20), shared_word(high + 24), shared_word(high + 28), shared_word(high + 32)
+        return (
+            six(l0, l1, h0, h1, low_shift, high_shift), six(l1, l2, h1, h2, low_shift, high_shift),
+            six(l2, l3, h2, h3, low_shift, high_shift), six(l3, l4, h3, h4, low_shift, high_shift),
+            six(l4, l5, h4, h5, low_shift, high_shift), six(l5, l6, h5, h6, low_shift, high_shift),
+            six(l6, l7, h6, h7, low_shift, high_shift), six(l7, l8, h7, h8, low_shift, high_shift),
+        )
+
+    return CudaReader(plain.word, plain.scales, eight)
+
+
+SHORTER = {"Q2_0": _q2_0, "Q4_0": _q4_0, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k}
 
 
 @cache

@@ -24,6 +24,9 @@ from strata.errors import DeviceError, DeviceMemoryError
 
 PLAIN_SHARED_BYTES = 48 * 1024
 """Shared memory of a block that needs no asking."""
+SHARED_SHARE = 100
+"""Percent of a multiprocessor's first-level memory that is to be shared memory, with every kernel: where kernels ask for different shares, one
+can not begin on a multiprocessor before the one ahead of it has left."""
 SIMULATED_CARD = Card(0, "the simulator", (9, 0), 1 << 33, 1, None)
 LOCKS: dict[int, threading.RLock] = {}
 """By a card's number: stages of one card take turns."""
@@ -245,6 +248,7 @@ class CudaDevice(Accounts):
 
         names = driver.CUfunction_attribute
         most = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(driver.cuFuncSetAttribute(function, names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, SHARED_SHARE))
         fixed = _checked(driver.cuFuncGetAttribute(names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
         if fixed + n_bytes > PLAIN_SHARED_BYTES:
             allowed = _checked(driver.cuFuncGetAttribute(most, function))

@@ -191,19 +191,18 @@ def window_scan_kernel(shape: WindowShape, target: Target):
             if done == 0:
                 arrive()
             cuda.syncthreads()
-            for one in range(rows):
-                read(staged, np.int32(one), lane, thread, column, state, products, read_scale, memory, home, done + one == n - 1)
-            cuda.syncthreads()
+            # All warps have their rows of the tail.
             if keep and thread == 0 and done + rows == n:
                 ticket = take_ticket(counters, np.int64(segment * n_k + h % n_k), n_others)
-            finish(staged, gated_t, rows, row0, h, gated_place, z_value, opening, z, factor, eps, in_warp, which, gated, codes, turned, scales, sums)
-            done = np.int32(done + together)
-        if keep:
-            if thread == 0:
+            for one in range(rows):
+                read(staged, np.int32(one), lane, thread, column, state, products, read_scale, memory, home, done + one == n - 1)
+            if keep and thread == 0 and done + rows == n:
                 words[last_at] = ticket
             cuda.syncthreads()
-            if held == 2 or (held < 2 and words[last_at] == n_others):
-                store_tail(tail, place, held_channel, past, fresh)
+            finish(staged, gated_t, rows, row0, h, gated_place, z_value, opening, z, factor, eps, in_warp, which, gated, codes, turned, scales, sums)
+            done = np.int32(done + together)
+        if keep and (held == 2 or (held < 2 and words[last_at] == n_others)):
+            store_tail(tail, place, held_channel, past, fresh)
 
     return run
 

@@ -62,10 +62,10 @@ def test_a_twin_of_a_packed_product_has_a_free_order_and_its_kernel_has_not(n_ro
 @pytest.mark.ptx
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_the_twin_of_a_float_product_has_a_free_order():
-    from strata.bench.gpu.free_order import one_float_row
+    from strata.bench.gpu.free_order import free_one_row
     from strata.cuda.machine.seam import target_of
 
-    free = compile_ptx(one_float_row("BF16", 3, target_of(CAPABILITY)), _signature("u8 I I I f32 f32"), CAPABILITY)
+    free = compile_ptx(free_one_row("BF16", 10240, target_of(CAPABILITY)), _signature("u8 I f32 f32"), CAPABILITY)
     assert unrounded_operations(free) != [] and ".local" not in free
 
 

@@ -3,7 +3,7 @@
 A twin of a packed product is the executor's own launch, made by the same factories with the arithmetic exchanged: plain sums and
 products, which the compiler may contract, in place of rounded ones, and a plain sum in place of the eight-lane tree.  Copies,
 unpacking, integer products and the tile are the same.  The twin of a float product has the same tile and copies, and one
-accumulator a thread where the contract has four.  Their results differ from the contract's in the last bits.
+accumulator for each output of a thread where the contract has two.  Their results differ from the contract's in the last bits.
 Does not know: time.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
-from strata.cuda.floats import float_rows
+from strata.cuda.floats import float_one_row
 from strata.cuda.machine import on_cuda, seam
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_four_floats
+from strata.cuda.machine.addresses import global_address, shared_address, shared_four_floats, store_shared_float
 from strata.cuda.machine.seam import Target, copies, exchange_float, jit, kernel
 
 ZERO = np.float32(0.0)
@@ -110,46 +110,41 @@ def _names_in(code) -> set[str]:
     return found
 
 
+@jit
+def _free_meet(a0, a1, b0, b1, x0, x1, sums):
+    sums[0] = sums[0] + a0 * x0 + a1 * x1
+    sums[1] = sums[1] + b0 * x0 + b1 * x1
+
+
 @cache
-def one_float_row(type_name: str, n_outputs: int, target: Target):
-    """Return the twin of a float product of one row with long weight rows of a multiple of 16 bytes: n_outputs outputs a block.
+def free_one_row(type_name: str, n_in: int, target: Target):
+    """Return the twin of `float_one_row` for one matrix; kernel(weights, n_out, x, out), launched in the same shape."""
+    one = float_one_row
+    send_weights, send_row = one.weight_sender(type_name, n_in, target), one.row_sender(n_in, target)
+    advance, commit = one.row_products(type_name, n_in, _free_meet, target), copies(target, 0).commit
+    outputs, n_warps, pitch, slots_at = one.OUTPUTS, one.THREADS // 32, one.row_pitch(type_name, n_in), 4 * n_in
+    meeting_at = slots_at + outputs * pitch
 
-    kernel(weights, n_in, n_out, pitch, x, out); shared memory as `float_rows.shape_of` gives it.
-    """
-    widen_four, value_bytes = float_rows.WIDEN_FOUR[type_name]
-    n_threads = float_rows.THREADS_PER_OUTPUT
-    move = copies(target, 0)
-    copy_weights, copy_row = copier(16, 0, 0, target, once=True), copier(16, 0, 0, target)
-    commit, wait_all = move.commit, move.wait
-    step = 4 * n_threads
-
-    @kernel(n_threads * n_outputs)
-    def run(weights, n_in, n_out, pitch, x, out):
-        shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
-        place, row = global_address(weights), global_address(x)
-        thread, which = np.int32(cuda.threadIdx.x) & 63, np.int32(cuda.threadIdx.x) >> 6
-        n = np.int32(np.int32(cuda.blockIdx.x) * n_outputs + which)
-        start = np.int64(n if n < n_out else n_out - 1) * n_in * value_bytes
-        slot = shared + (4 * np.int64(n_in) + which * pitch)
-        for piece in range(thread, (np.int64(n_in) * value_bytes) >> 4, n_threads):
-            copy_weights(slot + 16 * piece, place + (start + 16 * piece))
-        for piece in range(np.int32(cuda.threadIdx.x), np.int64(n_in) >> 2, n_threads * n_outputs):
-            copy_row(shared + 16 * piece, row + 16 * piece)
+    @kernel(one.THREADS)
+    def run(weights, n_out, x, out):
+        shared, place = shared_address(cuda.shared.array(0, types.uint8)), global_address(weights)
+        thread, n = np.int32(cuda.threadIdx.x), np.int32(np.int32(cuda.blockIdx.x) * outputs)
+        first = send_weights(place, shared + slots_at, n, thread)
+        second = send_weights(place, shared + (slots_at + pitch), min(np.int32(n + 1), np.int32(n_out - 1)), thread)
         commit()
-        wait_all()
+        send_row(global_address(x), shared + 0, thread)
+        sums = cuda.local.array(outputs, np.float32)
+        for o in range(outputs):
+            sums[o] = ZERO
+        advance(first, second, shared + 0, thread, sums)
+        for o in range(outputs):
+            for mask in WARP_STEPS:
+                sums[o] = sums[o] + exchange_float(sums[o], np.int32(mask))
+            if thread & 31 == 0:
+                store_shared_float(shared + (meeting_at + 4 * n_warps * o + 4 * (thread >> 5)), sums[o])
         cuda.syncthreads()
-        total = ZERO
-        for i in range(4 * thread, n_in, step):
-            w0, w1, w2, w3 = widen_four(slot + i * value_bytes)
-            x0, x1, x2, x3 = shared_four_floats(shared + 4 * i)
-            total = total + w0 * x0 + w1 * x1 + w2 * x2 + w3 * x3
-        for mask in WARP_STEPS:
-            total = total + exchange_float(total, np.int32(mask))
-        meeting = np.int64(n_in) + (np.int64(n_outputs * pitch) >> 2) + 2 * which
-        if thread & 31 == 0:
-            floats[meeting + (thread >> 5)] = total
-        cuda.syncthreads()
-        if thread == 0 and n < n_out:
-            out[n] = floats[meeting] + floats[meeting + 1]
+        if thread < outputs and n + thread < n_out:
+            a, b, c, d = shared_four_floats(shared + (meeting_at + 4 * n_warps * thread))
+            out[n + thread] = a + b + c + d
 
     return run

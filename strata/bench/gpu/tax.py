@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.bench.gpu.clocks import launch_us
-from strata.bench.gpu.free_order import Freer, one_float_row
+from strata.bench.gpu.free_order import Freer, free_one_row
 from strata.bench.gpu.recorded import name_of
 from strata.cuda.card.device import CudaDevice
 from strata.cuda.card.launch import Launch, Shape
-from strata.cuda.floats import float_rows
+from strata.cuda.floats import float_one_row
 from strata.cuda.machine.shapes import shared_room
 from strata.cuda.memory.placed import CardStage
 from strata.cuda.packed import products
@@ -56,7 +56,8 @@ def _cases(device: CudaDevice, layers, chunk: int) -> Iterator[tuple[str, list[t
     if chunk > products.WINDOW_ROWS:
         yield f"{chunk} rows x {shown}", [packed_pair(device, freer, matrix, chunk) for matrix in packed[:MOST_WIDE]]
     down = [mixer.down for layer in layers for mixer in (layer.attention_mixer, layer.moe_mixer)]
-    yield f"one row x {down[0].type_name} {down[0].n_out}x{down[0].n_in}", [float_pair(device, matrix) for matrix in down]
+    if float_one_row.takes(down[0].type_name, down[0].n_in, shared_room(device.card.capability)):
+        yield f"one row x {down[0].type_name} {down[0].n_out}x{down[0].n_in}", [float_pair(device, matrix) for matrix in down]
 
 
 def packed_pair(device: CudaDevice, freer: Freer, matrix, n_rows: int) -> tuple[Launch, Launch]:
@@ -74,14 +75,14 @@ def packed_pair(device: CudaDevice, freer: Freer, matrix, n_rows: int) -> tuple[
 
 
 def float_pair(device: CudaDevice, matrix) -> tuple[Launch, Launch]:
-    """Return a float product of a random row and its twin; both write the array that is their last argument."""
+    """Return a float product of a random row and its twin; both write the array that is their last argument.
+
+    The row is one that `float_one_row` takes.
+    """
     x, out = _rows(device, 1, matrix.n_in), device.empty(PURPOSE, matrix.n_out, np.float32)
     launch = products.floats(device, matrix.type_name, matrix.raw, matrix.n_in, matrix.n_out, x, 1, out)
-    cut = float_rows.shape_of(matrix.type_name, matrix.n_in, 1, shared_room(device.card.capability))
-    kernel = one_float_row(matrix.type_name, cut.n_outputs, device.target)
-    shape = Shape((-(-matrix.n_out // cut.n_outputs), 1), float_rows.THREADS_PER_OUTPUT * cut.n_outputs, cut.shared_bytes)
-    sizes = (np.int32(matrix.n_in), np.int32(matrix.n_out), np.int32(cut.pitch))
-    return launch, Launch(device, kernel, shape, (matrix.raw, *sizes, x, out))
+    kernel = free_one_row(matrix.type_name, matrix.n_in, device.target)
+    return launch, Launch(device, kernel, launch.shape, (matrix.raw, np.int32(matrix.n_out), x, out))
 
 
 def _rows(device: CudaDevice, n_rows: int, n_in: int):

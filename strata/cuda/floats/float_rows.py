@@ -30,9 +30,9 @@ THREADS_PER_OUTPUT = 64
 MEETING = 128
 """Floats per row and output in which the two warps of an output meet."""
 MOST_ROWS = 8
-LONG_ROW, LONG_OUTPUTS, ONE_ROW_OUTPUTS = 1024, 3, 2
+LONG_ROW, LONG_OUTPUTS = 1024, 3
 """Columns from which activation rows are staged, and how many outputs a block then has: they share the rows, and a large card has some
-hundred multiprocessors for the 324 outputs of a stream read.  Of one row two blocks find room on a multiprocessor: they have fewer."""
+hundred multiprocessors for the 324 outputs of a stream read."""
 MOST_STAGED_BYTES = 84000
 """Activation rows beyond this stay outside shared memory."""
 GO_EARLY = True
@@ -94,7 +94,7 @@ def shape_of(type_name: str, n_in: int, n_rows: int, room: int) -> FloatShape:
         return n_outputs * (pitch + 4 * MEETING * n_rows)
 
     if n_in >= LONG_ROW and row_bytes <= MOST_STAGED_BYTES:
-        for n_outputs in (ONE_ROW_OUTPUTS if n_rows == 1 else LONG_OUTPUTS, 1):
+        for n_outputs in (LONG_OUTPUTS, 1):
             if bytes_of(n_outputs) + row_bytes <= room:
                 return FloatShape(n_outputs, True, pitch, bytes_of(n_outputs) + row_bytes)
     n_outputs = 1 if n_in >= LONG_ROW else 4

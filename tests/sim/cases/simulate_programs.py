@@ -47,6 +47,6 @@ def test_a_prompt_chunk_is_sent_launch_by_launch(monkeypatch):
 @pytest.mark.parametrize("n_rows", [1, 4])
 def test_a_stream_read_takes_three_launches_and_the_delta_net_three(n_rows, monkeypatch):
     (program,) = recorded(monkeypatch, window_of((0, 3, n_rows)))
-    floats = "float_rows" if n_rows == 1 else "wide_rows"
+    floats = "float_one_row" if n_rows == 1 else "wide_rows"
     wanted = ["stream_kernel", floats, "read_mix_kernel", "joined_rows", "window_scan_kernel", "dense_rows"]
     assert names(program)[1 : 1 + 3 * len(wanted) // 2] == wanted + wanted[:3]

@@ -70,13 +70,15 @@ def float_block(float_type: str, n_rows: int, staged: bool, target: Target, outp
 
 
 @cache
-def joined_rows(type_id: int, n_rows: int, float_type: str, staged: bool, target: Target):
+def joined_rows(type_id: int, n_rows: int, float_type: str, staged: bool, known_groups: int, target: Target):
     """Return the kernel for exactly n_rows (1 .. rows.MOST_ROWS) rows; matrices that are not there have 0 outputs.
+
+    `known_groups`: as `rows.known_of` gives them.
 
     kernel(raw_0, raw_1, raw_2, row_bytes, n_groups, n_out_0, n_out_1, n_out_2, n_turns, codes, scales, sums, out_0, out_1, out_2,
     weights_0, weights_1, n_in, n_float_0, n_float_1, pitch, x, float_out_0, float_out_1).
     """
-    quantised = dense_block(FORMATS[type_id], n_rows, target)
+    quantised = dense_block(FORMATS[type_id], n_rows, target, known_groups=known_groups)
     has_floats = bool(float_type)
     float_blocks_of, floats = float_dealer(float_block(float_type, n_rows, staged, target), OUTPUTS) if has_floats else (None, None)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from strata.cuda.card.device import CudaDevice
 from strata.cuda.card.launch import Launch, Shape
-from strata.cuda.floats import float_chunks, float_rows, float_short_rows, float_wide_rows
+from strata.cuda.floats import float_chunks, float_one_row, float_rows, float_short_rows, float_wide_rows
 from strata.cuda.machine.shapes import shared_room
 from strata.cuda.packed import coding, rows, window_kernels
 from strata.cuda.packed.lists import TILE_PLAN_THREADS, plan_tiles
@@ -154,7 +154,7 @@ def dense(device: CudaDevice, weights: Packed, x: Coded, n_rows: int, out, progr
         grid = rows.grid_of(weights.n_out, 1, turns)
         stages = rows.stages_of(weights.type_id, n_rows, weights.n_groups, grid[0], room)
         n_shared = rows.shared_bytes(weights.type_id, n_rows, weights.n_groups, stages)
-        kernel = rows.dense_rows(weights.type_id, n_rows, stages, device.target)
+        kernel = rows.dense_rows(weights.type_id, n_rows, stages, rows.known_of(n_rows, weights.n_groups), device.target)
         sizes = _int32s(weights.row_bytes, weights.n_groups, weights.n_out, turns)
         return Launch(device, kernel, Shape(grid, rows.THREADS, n_shared), (weights.raw, *sizes, *activations(weights, x), out), programmatic)
     if n_rows > WINDOW_ROWS:
@@ -249,6 +249,11 @@ def _few_rows(device, type_name, n_in, n_out, n_rows, weights, x, out, other: Ot
         shape = Shape((n_blocks, 1), float_wide_rows.THREADS, float_wide_rows.shared_bytes(type_name, n_in, n_rows, sides))
         kernel = float_wide_rows.wide_rows(type_name, n_rows, sides, device.target)
         return kernel, shape, (weights, other.weights, *_int32s(n_in, n_out, other.n_out), x, out, other.out)
+    if n_rows == 1 and float_one_row.takes(type_name, n_in, room):
+        n_blocks = sum(map(float_one_row.blocks_of, (n_out, other.n_out)))
+        shape = Shape((n_blocks, 1), float_one_row.THREADS, float_one_row.shared_bytes(type_name, n_in))
+        kernel = float_one_row.float_one_row(type_name, n_in, device.target)
+        return kernel, shape, (weights, other.weights, *_int32s(n_out, other.n_out), x, out, other.out)
     cut = float_rows.shape_of(type_name, n_in, n_rows, room)
     kernel = float_rows.float_rows(type_name, n_rows, cut.n_outputs, cut.staged, device.target)
     n_blocks = -(-n_out // cut.n_outputs) + -(-other.n_out // cut.n_outputs)

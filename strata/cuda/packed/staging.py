@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.cuda.machine.addresses import copier
+from strata.cuda.machine.addresses import copier, copy_series
 from strata.cuda.machine.seam import Target, jit
 from strata.errors import DeviceError
 from strata.formats.contract import GROUP, WeightFormat
 
 UNIT = 256
-LARGEST_STAGE = 328
+LARGEST_STAGE = 424
 """Bytes of a row per stage, at most, where one unit is not longer."""
 MOST_COPIES = 9
 """Pieces of a stage that one thread copies."""
@@ -107,8 +107,13 @@ def weight_fetcher(staging: Staging, threads_per_row: int, target: Target):
     return fetch
 
 
-def row_stager(n_threads: int, target: Target):
-    """Build `stage(codes_to, marks_to, codes, scales, sums, row, n_groups, thread)`: one activation row, whole; addresses."""
+def row_stager(n_threads: int, target: Target, known_groups: int = 0):
+    """Build `stage(codes_to, marks_to, codes, scales, sums, row, n_groups, thread)`: one activation row, whole; addresses.
+
+    `known_groups` (0: any number) of a row that all launches have: their copies are written out.
+    """
+    if known_groups:
+        return _known_row_stager(n_threads, target, known_groups)
     copy16, copy4, copy4_behind = copier(16, 0, 0, target), copier(4, 0, 0, target), copier(4, 4, 0, target)
 
     @jit
@@ -120,5 +125,21 @@ def row_stager(n_threads: int, target: Target):
         for group in range(thread, n_groups, n_threads):
             copy4(marks_to + 8 * group, scales + 4 * (first + group))
             copy4_behind(marks_to + 8 * group, sums + 4 * (first + group))
+
+    return stage
+
+
+def _known_row_stager(n_threads: int, target: Target, n: int):
+    """The same for rows of n groups; n_threads is a multiple of 16."""
+    copy_codes = copy_series(16, -(-2 * n // n_threads), 16 * n_threads, 16 * n_threads, n_threads, target)
+    copy_marks = copy_series(4, -(-n // n_threads), 8 * n_threads, 4 * n_threads, n_threads, target)
+
+    @jit
+    def stage(codes_to, marks_to, codes, scales, sums, row, n_groups, thread):
+        first, group = np.int64(row) * n, thread >> 1
+        codes_place = codes_to + (256 * (group >> 3) + 128 * (thread & 1) + 16 * (group & 7))
+        copy_codes(codes_place, codes + (32 * first + 16 * thread), np.int32(2 * n - thread))
+        copy_marks(marks_to + 8 * thread, scales + 4 * (first + thread), np.int32(n - thread))
+        copy_marks(marks_to + (8 * thread + 4), sums + 4 * (first + thread), np.int32(n - thread))
 
     return stage

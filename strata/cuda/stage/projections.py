@@ -106,7 +106,7 @@ def _joined(device: CudaDevice, parts, beside, values, coded: Coded, n_rows: int
         *raws, *_int32s(m.row_bytes, m.n_groups, *n_outs, turns), *products.activations(m, coded), *outs,
         *weights, *_int32s(m.n_in, *n_floats, pitch), values, *float_outs,
     )
-    kernel = joined_rows.joined_rows(m.type_id, n_rows, float_type, staged, device.target)
+    kernel = joined_rows.joined_rows(m.type_id, n_rows, float_type, staged, rows.known_of(n_rows, m.n_groups), device.target)
     return Launch(device, kernel, Shape((n_blocks, 1), rows.THREADS, n_shared), arguments, programmatic)
 
 

@@ -53,11 +53,13 @@ EXPERT_TILES = "u8 L I I I I i32 i32 i32 i32 i32 i32 i8 f32 i32 f32"
 
 GATE_UP = "u8 u8 u8 u8 L I I I I I I i32 i32 i32 i32 i8 i8 f32 i32 i8 i8 f32 i32"
 DOWN = "u8 u8 L I I I I I I I i32 i32 i32 i8 i8 f32 i32 f32"
+GROUPS = 80
+"""Of a row of 2,560 columns."""
 ROUTER = "u8 u8 f32 f32 f32 i32 i32 f32 i32 i32 i32 i32 i32 I"
 
 
 def quantised_products() -> Iterator[Entry]:
-    from strata.cuda.packed.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows
+    from strata.cuda.packed.rows import DEEP_STAGES, STAGES, dense_rows, expert_rows, known_of
     from strata.cuda.packed.tile_choice import WINDOW, chunk_tile, experts_tile
     from strata.cuda.packed.tile_kernels import dense_tiles, expert_tiles
 
@@ -65,11 +67,11 @@ def quantised_products() -> Iterator[Entry]:
         chosen = form.name in THOROUGH
         for n_rows, most in ((1, 73), (2, 85), (3, 102), (4, 128), (5, 128), (8, 128)):
             yield Entry(
-                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, STAGES, t), _signature(DENSE_ROWS),
-                most, n_rows == 1 or chosen and n_rows in (4, 8),
+                f"dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, STAGES, known_of(r, GROUPS), t),
+                _signature(DENSE_ROWS), most, n_rows == 1 or chosen and n_rows in (4, 8),
             )
             yield Entry(
-                f"deep dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, DEEP_STAGES, t),
+                f"deep dense_rows {form.name} {n_rows}", lambda t, i=type_id, r=n_rows: dense_rows(i, r, DEEP_STAGES, known_of(r, GROUPS), t),
                 _signature(DENSE_ROWS), 168, chosen and n_rows in (1, 8),
             )
         yield Entry(f"expert_rows {form.name}", lambda t, i=type_id: expert_rows(i, t), _signature(EXPERT_ROWS), 73, chosen)
@@ -108,11 +110,12 @@ def expert_products() -> Iterator[Entry]:
     for own, common, chosen in pairs:
         name, ids = own.name if own is common else f"{own.name} and {common.name}", (own.type_id, common.type_id)
         for n_pass in (1, PASS_ROWS):
-            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), 128 if n_pass == 1 else 80, chosen)
+            most = 128 if n_pass == 1 else 80
+            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), most, chosen)
             for ahead in (True, False):
                 yield Entry(
-                    f"down {name} {n_pass}{' ahead' if ahead else ''}", lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t),
-                    _signature(DOWN), 128 if n_pass == 1 else 80, chosen and ahead,
+                    f"down {name} {n_pass}{' ahead' if ahead else ''}",
+                    lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t), _signature(DOWN), most, chosen and ahead,
                 )
     for own, common, _ in pairs:
         n_groups, ids = 16 if 256 in (own.block_weights, common.block_weights) else 20, (own.type_id, common.type_id)
@@ -132,6 +135,7 @@ def expert_products() -> Iterator[Entry]:
 
 def joined_products() -> Iterator[Entry]:
     from strata.cuda.packed.joined_rows import float_cut, joined_rows
+    from strata.cuda.packed.rows import known_of
     from strata.cuda.packed.tile_choice import WINDOW
     from strata.cuda.packed.tile_kernels import joined_tiles
 
@@ -141,8 +145,8 @@ def joined_products() -> Iterator[Entry]:
                 staged = bool(floats) and float_cut(floats, 2560, n_rows)[0]
                 yield Entry(
                     f"joined_rows {form.name} {n_rows} {floats or 'alone'}",
-                    lambda t, i=type_id, r=n_rows, f=floats, s=staged: joined_rows(i, r, f, s, t), _signature(JOINED_ROWS), most,
-                    form.name in THOROUGH and n_rows in (1, 4, 8) and floats == "BF16",
+                    lambda t, i=type_id, r=n_rows, f=floats, s=staged: joined_rows(i, r, f, s, known_of(r, GROUPS), t),
+                    _signature(JOINED_ROWS), most, form.name in THOROUGH and n_rows in (1, 4, 8) and floats == "BF16",
                 )
         yield Entry(
             f"joined_tiles {form.name}", lambda t, i=type_id: joined_tiles(i, WINDOW, t), _signature(JOINED_TILES), 80, form.name in THOROUGH
@@ -171,6 +175,7 @@ def window_products() -> Iterator[Entry]:
 
 def float_products() -> Iterator[Entry]:
     from strata.cuda.floats.float_lanes import FEW_OUTPUTS, SQUARE, float_lanes
+    from strata.cuda.floats.float_one_row import float_one_row
     from strata.cuda.floats.float_rows import float_rows
     from strata.cuda.floats.float_short_rows import short_rows
     from strata.cuda.floats.float_short_tiles import short_tiles
@@ -178,10 +183,14 @@ def float_products() -> Iterator[Entry]:
     from strata.cuda.floats.float_wide_rows import wide_rows
 
     for name in ("BF16", "F16", "F32"):
-        for n_rows, n_outputs, staged in ((1, 1, True), (1, 2, True), (2, 3, True), (8, 1, False), (8, 4, False)):
+        for n_rows, n_outputs, staged in ((1, 1, True), (2, 3, True), (8, 1, False), (8, 4, False)):
             yield Entry(
                 f"float_rows {name} {n_rows} {n_outputs}", lambda t, n=name, r=n_rows, o=n_outputs, s=staged: float_rows(n, r, o, s, t),
                 _signature("u8 u8 I I I I f32 f32 f32"), 128, name == "BF16",
+            )
+        for n_in in (10240, 1028):
+            yield Entry(
+                f"float_one_row {name} {n_in}", lambda t, n=name, i=n_in: float_one_row(n, i, t), _signature("u8 u8 I I f32 f32 f32"), 128, name == "BF16",
             )
         for n_rows in (1, 2):
             yield Entry(

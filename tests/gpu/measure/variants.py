@@ -49,9 +49,9 @@ class Variant:
             getattr(import_module(module), name).cache_clear()
 
 
-MERGING, WINDOW, NARROW, FLOAT_ROWS, TILED, TILED_PARTS, ROWWISE = (
+MERGING, WINDOW, NARROW, ONE_ROW, TILED, TILED_PARTS, ROWWISE = (
     f"strata.cuda.{name}" for name in (
-        "attention.merging", "attention.window_attention", "attention.narrow_selection", "floats.float_rows", "attention.tiled_attention",
+        "attention.merging", "attention.window_attention", "attention.narrow_selection", "floats.float_one_row", "attention.tiled_attention",
         "attention.tiled_attention_parts", "attention.split_attention",
     )
 )
@@ -70,9 +70,9 @@ def heads(many_rows: int, most_threads: int, name: str) -> Variant:
     return Variant(name, {(WINDOW, "MANY_ROWS"): many_rows, (WINDOW, "MOST_THREADS"): most_threads}, ((WINDOW, "staged_kernel"),))
 
 
-def long_rows(n_outputs: int) -> Variant:
-    """Blocks of n_outputs outputs of a long row."""
-    return Variant(f"{n_outputs} outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): n_outputs})
+def long_rows(n_parts: int) -> Variant:
+    """A long row arrives in so many parts."""
+    return Variant(f"{n_parts} parts", {(ONE_ROW, "PARTS"): n_parts}, ((ONE_ROW, "float_one_row"),))
 
 
 def tile_rows(n: int) -> Variant:
@@ -178,7 +178,7 @@ def rooms() -> dict[str, tuple[Callable, tuple[int, ...], list[Variant]]]:
         "merge": (attention, (1,), [merge_warps(n) for n in (2, 1, 4)]),
         "heads": (attention, (1, 2, 4, 8), [heads(4, 1100, "as in force"), *wide]),
         "selection": (selection, (1, 8), cuts),
-        "down": (down, (1,), [long_rows(n) for n in (2, 1, 3, 4)]),
+        "down": (down, (1,), [long_rows(n) for n in (4, 1, 2, 8)]),
         "chunk": (chunk, (2048,), [tile_rows(4), tile_rows(2), tile_heads(6, 512), no_tiles()]),
     }
 

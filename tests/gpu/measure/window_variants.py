@@ -19,10 +19,11 @@ LAYERS, POSITION, CONTEXT, SEED, N_TIMES = 12, 3000, 4096, 1, 31
 DENSE, EXPERTS, HEAD = "Q4_K", "Q4_K", "Q6_K"
 ROWS = (1, 8)
 
-PRODUCTS, PARTS, DENSE_ROWS, JOINED, FLOAT_ROWS, WIDE_ROWS, SCAN, READ_MIX, STREAMS, CUTS = (
+PRODUCTS, PARTS, DENSE_ROWS, JOINED, ONE_ROW, WIDE_ROWS, SCAN, READ_MIX, STREAMS, CUTS, DEVICE, STAGING, WINDOW = (
     f"strata.cuda.{name}" for name in (
-        "experts.expert_products", "experts.expert_parts", "packed.rows", "packed.joined_rows", "floats.float_rows", "floats.float_wide_rows",
-        "delta_net.window_scan", "residual.read_mix", "residual.streams", "packed.window_cuts",
+        "experts.expert_products", "experts.expert_parts", "packed.rows", "packed.joined_rows", "floats.float_one_row", "floats.float_wide_rows",
+        "delta_net.window_scan", "residual.read_mix", "residual.streams", "packed.window_cuts", "card.device",
+        "packed.staging", "attention.window_attention",
     )
 )
 GATE_UP, DOWN = (PRODUCTS, "gate_up_kernel"), (PRODUCTS, "down_kernel")
@@ -41,8 +42,8 @@ def joined(stages: int, early: int, n_blocks: int) -> Variant:
     """Products of one input with other stages, `early` of them sent before their input is waited for, for n_blocks blocks a multiprocessor."""
     from strata.cuda.packed import rows
 
-    def dense_block(form, n_rows, target):
-        return rows.dense_block(form, n_rows, target, stages)
+    def dense_block(form, n_rows, target, known_groups):
+        return rows.dense_block(form, n_rows, target, stages, known_groups)
 
     def shared_bytes(type_id, n_rows, n_groups):
         return rows.shared_bytes(type_id, n_rows, n_groups, stages)
@@ -70,13 +71,19 @@ def variants() -> tuple[tuple[Variant, tuple[int, ...]], ...]:
     return (
         (Variant("in force"), ROWS),
         (one_row_blocks(6), (1,)),
-        (one_row_blocks(8), (1,)),
-        (joined(5, 2, 7), (1,)),
-        (joined(5, 4, 7), (1,)),
+        (one_row_blocks(7), (1,)),
+        (joined(5, 2, 8), (1,)),
+        (joined(5, 4, 8), (1,)),
         (joined(6, 5, 6), (1,)),
+        (Variant("one-row products of any width", {(DENSE_ROWS, "known_of"): lambda n_rows, n_groups: 0}), (1,)),
+        (Variant("attention by 3 heads", {(WINDOW, "FEW_HEADS"): 3}), (1,)),
+        (Variant("attention by 12 heads", {(WINDOW, "FEW_HEADS"): 12}), (1,)),
+        (Variant("attention by 6 heads", {(WINDOW, "MANY_HEADS"): 6}), (8,)),
         (Variant("joined of 2 turns", {(DENSE_ROWS, "LEAST_BLOCKS"): 512}), (1,)),
-        (Variant("long rows of 3 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 3}), (1,)),
-        (Variant("long rows of 4 outputs", {(FLOAT_ROWS, "ONE_ROW_OUTPUTS"): 4}), (1,)),
+        (Variant("long rows as several are", {(ONE_ROW, "shared_bytes"): lambda type_name, n_in: 1 << 30}), (1,)),
+        (Variant("long rows in 1 part", {(ONE_ROW, "PARTS"): 1}, ((ONE_ROW, "float_one_row"),)), (1,)),
+        (Variant("long rows in 2 parts", {(ONE_ROW, "PARTS"): 2}, ((ONE_ROW, "float_one_row"),)), (1,)),
+        (Variant("long rows in 8 parts", {(ONE_ROW, "PARTS"): 8}, ((ONE_ROW, "float_one_row"),)), (1,)),
         (experts("for 3 blocks", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3}), (1,)),
         (experts("for 3 blocks, down in less room", {(PRODUCTS, "ONE_ROW_BLOCKS"): 3, (PARTS, "DOWN_ROOM"): 46 << 10}), (1,)),
         (experts("with down of 1 turn", {(PRODUCTS, "DOWN_TURNS"): 1}), (1,)),
@@ -90,8 +97,11 @@ def variants() -> tuple[tuple[Variant, tuple[int, ...]], ...]:
         (Variant("joined of 2 turns", {(CUTS, "ONE_WAVE"): 528}), (8,)),
         (Variant("wide rows of 2 steps", {(WIDE_ROWS, "STEPS"): 2}, ((WIDE_ROWS, "wide_rows"),)), (8,)),
         (Variant("read mix 4 rows at once", {(READ_MIX, "ROWS_AT_ONCE"): (1, 2, 4)}), (8,)),
+        (Variant("stages of 328 bytes", {(STAGING, "LARGEST_STAGE"): 328}, ROW_KERNELS), ROWS),
+        (Variant("shared memory as the driver likes", {(DEVICE, "SHARED_SHARE"): -1}), ROWS),
+        (Variant("shared memory of three quarters", {(DEVICE, "SHARED_SHARE"): 75}), ROWS),
+        (Variant("wide rows of one side", {(WIDE_ROWS, "TWO_SIDES"): False}), (8,)),
     )
-
 
 
 def chosen(words: list[str]) -> list[tuple[Variant, tuple[int, ...]]]:

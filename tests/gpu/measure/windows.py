@@ -48,7 +48,7 @@ def dp4a_launch(device, m: Packed, x, n_rows: int, out) -> Launch:
     stages = rows.stages_of(m.type_id, n_rows, m.n_groups, grid[0], ROOM)
     shape = Shape(grid, rows.THREADS, rows.shared_bytes(m.type_id, n_rows, m.n_groups, stages))
     sizes = (np.int32(m.row_bytes), np.int32(m.n_groups), np.int32(m.n_out), np.int32(turns))
-    kernel = rows.dense_rows(m.type_id, n_rows, stages, device.target)
+    kernel = rows.dense_rows(m.type_id, n_rows, stages, rows.known_of(n_rows, m.n_groups), device.target)
     return Launch(device, kernel, shape, (m.raw, *sizes, *activations(m, x), out), True)
 
 

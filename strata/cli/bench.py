@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from strata.cli import bench_drafts, bench_gpu, bench_pool, bench_tier
 from strata.cli.engine_flags import add_engine_flags, settings_of
-from strata.cli.json_output import STDOUT, emit
+from strata.cli.json_output import STDOUT, emit_measured
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -55,7 +55,7 @@ def _execute_host(options: argparse.Namespace) -> int:
         progress.clear()
         described = {"model": model.files.paths[0].name, **engine.resolved.described()}
     if options.json:
-        emit(options.json, {"settings": described, **asdict(speed)})
+        emit_measured(options.json, {"settings": described, **asdict(speed)})
     else:
         print("\n".join(_lines(described, speed)))
     return 0

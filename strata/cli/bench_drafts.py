@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from strata.cli.engine_flags import settings_of
-from strata.cli.json_output import emit
+from strata.cli.json_output import emit_measured
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
     progress.clear()
     if options.json:
         speed = {name: [asdict(gain) for gain in gains] for name, gains in tables.items()}
-        emit(options.json, {"speed": speed, "acceptance": [asdict(one) | {"shares": one.shares} for one in accepted]})
+        emit_measured(options.json, {"speed": speed, "acceptance": [asdict(one) | {"shares": one.shares} for one in accepted]})
     else:
         print("\n".join([*_lines(tables, len(prompts), options), *_acceptance_lines(accepted)]))
     return 0

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import asdict
 
-from strata.cli.json_output import emit
+from strata.cli.json_output import emit_measured
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -33,7 +33,7 @@ def execute(options: argparse.Namespace) -> int:
     progress.clear()
     if options.json:
         rows = [asdict(speed) | {name: getattr(speed, name) for name in SHOWN} for speed in speeds]
-        emit(options.json, {"instructions": instruction_set(), "n_in": N_IN, "n_out": N_OUT, "n_rounds": options.rounds, "llama_cpp": library is not None, "formats": rows})
+        emit_measured(options.json, {"instructions": instruction_set(), "n_in": N_IN, "n_out": N_OUT, "n_rounds": options.rounds, "llama_cpp": library is not None, "formats": rows})
         return 0
     print(f"experts of {N_OUT} x {N_IN}, instructions {instruction_set()}; median of {options.rounds} rounds")
     print("\n".join([HEADER + (LLAMA_HEADER if llama else ""), *map(_line, speeds)]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from strata.cli.bench_drafts import bench_prompts
 from strata.cli.engine_flags import settings_of
-from strata.cli.json_output import emit
+from strata.cli.json_output import emit_measured
 from strata.cli.progress import ProgressLine
 from strata.errors import UsageError
 
@@ -42,7 +42,7 @@ def execute(options: argparse.Namespace) -> int:
         figures = measure(model, tier_arms(settings, n_slots, learned), prompts, options.tokens, options.rounds, progress.show)
     progress.clear()
     if options.json:
-        emit(options.json, {"slots": n_slots, "experts": n_pairs, "arms": [asdict(item) for item in figures]})
+        emit_measured(options.json, {"slots": n_slots, "experts": n_pairs, "arms": [asdict(item) for item in figures]})
     else:
         print("\n".join(_lines(figures, n_slots, n_pairs, len(prompts), options)))
     return 0

@@ -8,6 +8,13 @@ from strata.errors import UsageError
 STDOUT = "-"
 
 
+def emit_measured(target: str, found: dict) -> None:
+    """Emit what was measured behind the environment that it was measured in; raises as `emit`."""
+    from strata.cli.env import recorded
+
+    emit(target, {"environment": recorded()} | found)
+
+
 def emit(target: str, found: object) -> None:
     """Print an object as JSON, or write it to a file; raises UsageError where that cannot be written."""
     text = json.dumps(found, indent=1)

@@ -44,6 +44,7 @@ def first_parts() -> list[Part]:
     return [
         tests("memory", *ALONE),
         Part("h200-bench-gpu", (*STRATA, "bench", "gpu", "--profile", "1,8,2048")),
+        Part("h200-bench-tier", (*STRATA, "bench", "tier", "--devices", "cuda:0", "--resident", "0.3")),
         Part("h200-bench-resident", (*STRATA, "bench", "gpu", "--resident", "0.3", "--experts", "Q4_K", "--rows", "1,8", "--chunks", "none")),
     ]
 

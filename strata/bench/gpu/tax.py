@@ -12,7 +12,7 @@ from strata.bench.gpu.clocks import launch_us
 from strata.bench.gpu.free_order import Freer, free_one_row
 from strata.bench.gpu.recorded import name_of
 from strata.cuda.card.device import CudaDevice
-from strata.cuda.card.launch import Launch, Shape
+from strata.cuda.card.launch import Launch
 from strata.cuda.floats import float_one_row
 from strata.cuda.machine.shapes import shared_room
 from strata.cuda.memory.placed import CardStage

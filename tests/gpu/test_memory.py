@@ -4,6 +4,8 @@ import gc
 
 import pytest
 
+from tests.gpu.tier_engines import HALF, RAM, ROUNDS, answered, asked, opened
+
 MOST_APART = 0.03
 
 
@@ -66,3 +68,16 @@ def test_a_session_opened_and_closed_1000_times_leaks_nothing(model):
     assert {k: v for k, v in device.taken.items() if k not in measured} == {k: v for k, v in taken.items() if k not in measured}
     assert min(reports[5:]) <= max(reports[:5]), "a driver keeps freed pages for a while: readings go up and down, and must not only go up"
     device.close()
+
+
+def test_an_engine_with_a_tier_leaves_nothing_behind():
+    def free_after() -> int:
+        with opened(expert_cache=HALF, **RAM, **ROUNDS) as engine:
+            answered(engine, asked(3, 2))
+            device = engine.stages[0].executor.device
+        del engine
+        gc.collect()
+        return device.memory().free_bytes
+
+    first = free_after()
+    assert [free_after() for _ in range(3)][-1] >= first - (4 << 20)

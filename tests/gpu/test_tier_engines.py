@@ -1,41 +1,16 @@
 """Engines of the shipped model whose experts do not all lie on the card: the bits of the host's engine without a tier, whatever moves.
 
 Rounds, blocking and in steps, copies in RAM of every mode, shares given, probed and a request's own, prompts in chunks, drafts,
-two stages on one card, a split with the host; and memory that adds up, with nothing left behind.
+two stages on one card, a split with the host; and memory that adds up.
 """
 
-import gc
 from dataclasses import replace
 
 import pytest
 
 from strata.experts.residency import ABSENT
 from strata.split import link_probe
-
-HALF, TENTH = 384, 77
-RAM = {"resident_experts": True}
-STILL = {"adapt_every": 0}
-ROUNDS = {"adapt_every": 1, "adapt_min_gain": 0.0}
-
-
-def asked(max_new: int = 10, n: int = 3):
-    from tests.unit.tiers.opened import requests
-
-    return requests(max_new, n)
-
-
-def opened(**settings):
-    from tests.unit.tiers.opened import open_engine
-
-    return open_engine(**{"devices": "cuda:0", **settings})
-
-
-def answered(engine, requests):
-    from tests.unit.tiers.opened import digests
-
-    batch = engine.generate(requests)
-    return digests(batch), batch.counters
-
+from tests.gpu.tier_engines import HALF, RAM, ROUNDS, STILL, TENTH, answered, asked, opened
 
 @pytest.fixture(scope="module")
 def expected():
@@ -123,16 +98,3 @@ def test_a_profile_counts_what_a_card_routes(tmp_path, cache):
 def test_auto_leaves_the_reserve_free():
     with opened(expert_cache=0, vram_reserve_mib=2000) as engine:
         assert engine.stages[0].executor.device.memory().free_bytes > 1900 << 20
-
-
-def test_an_engine_with_a_tier_leaves_nothing_behind():
-    def free_after() -> int:
-        with opened(expert_cache=HALF, **RAM, **ROUNDS) as engine:
-            answered(engine, asked(3, 2))
-            device = engine.stages[0].executor.device
-        del engine
-        gc.collect()
-        return device.memory().free_bytes
-
-    first = free_after()
-    assert [free_after() for _ in range(3)][-1] >= first - (4 << 20)

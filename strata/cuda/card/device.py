@@ -25,8 +25,8 @@ from strata.errors import DeviceError, DeviceMemoryError
 PLAIN_SHARED_BYTES = 48 * 1024
 """Shared memory of a block that needs no asking."""
 SHARED_SHARE = 100
-"""Percent of a multiprocessor's first-level memory that is to be shared memory, with every kernel: where kernels ask for different shares, one
-can not begin on a multiprocessor before the one ahead of it has left."""
+"""Percent of a multiprocessor's first-level memory that is to be shared memory with kernels that start before the one ahead has ended: where
+two ask for different shares, the second can not begin on a multiprocessor before the first has left it."""
 SIMULATED_CARD = Card(0, "the simulator", (9, 0), 1 << 33, 1, None)
 LOCKS: dict[int, threading.RLock] = {}
 """By a card's number: stages of one card take turns."""
@@ -248,11 +248,17 @@ class CudaDevice(Accounts):
 
         names = driver.CUfunction_attribute
         most = names.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(function, names.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, SHARED_SHARE))
         fixed = _checked(driver.cuFuncGetAttribute(names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
         if fixed + n_bytes > PLAIN_SHARED_BYTES:
             allowed = _checked(driver.cuFuncGetAttribute(most, function))
             _checked(driver.cuFuncSetAttribute(function, most, max(n_bytes, allowed)))
+
+    def prefer_shared(self, function) -> None:
+        """Ask for SHARED_SHARE with launches of a driver's function."""
+        from cuda.bindings import driver
+
+        share = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        _checked(driver.cuFuncSetAttribute(function, share, SHARED_SHARE))
 
     def event(self, timing: bool = False):
         """Return a new event: `record(stream)`, `wait(stream)`, `synchronize()`."""

@@ -51,6 +51,7 @@ class Launch:
         attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         attribute.value.programmaticStreamSerializationAllowed = 1
         self._config.attrs, self._config.numAttrs = [attribute], 1
+        self.device.prefer_shared(self.function)
 
     def _pack(self) -> None:
         from cuda.bindings import driver

@@ -91,6 +91,9 @@ class Blueprint:
     def allow_shared(self, function, n_bytes: int) -> None:
         """Do nothing."""
 
+    def prefer_shared(self, function) -> None:
+        """Do nothing."""
+
     def take(self, purpose: str, n_bytes: int) -> None:
         """Account n_bytes to a purpose; there is no limit."""
         self.taken[purpose] = self.taken.get(purpose, 0) + n_bytes

@@ -130,7 +130,7 @@ def free_one_row(type_name: str, n_in: int, target: Target):
         shared, place = shared_address(cuda.shared.array(0, types.uint8)), global_address(weights)
         thread, n = np.int32(cuda.threadIdx.x), np.int32(np.int32(cuda.blockIdx.x) * outputs)
         first = send_weights(place, shared + slots_at, n, thread)
-        second = send_weights(place, shared + (slots_at + pitch), min(np.int32(n + 1), np.int32(n_out - 1)), thread)
+        second = send_weights(place, shared + (slots_at + pitch), np.int32(n + 1 if n + 1 < n_out else n), thread)
         commit()
         send_row(global_address(x), shared + 0, thread)
         sums = cuda.local.array(outputs, np.float32)

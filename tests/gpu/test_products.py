@@ -9,6 +9,7 @@ from tests.gpu.support import (
     GuardedOutput, ROW_COUNTS, assert_same_bits, coded_on_host, dense_on_host, floats_on_host, folded_bits, packed_weights, padded_bytes,
     product_on_host, random_float_weights, random_rows, turned,
 )
+from tests.gpu.tilings import tilings
 
 ALL = tuple(FORMATS.values())
 
@@ -48,8 +49,6 @@ def test_a_dense_product_has_the_bits_of_the_host_at_every_row_count(form, card,
 @pytest.mark.parametrize("form", ALL, ids=lambda form: form.name)
 def test_every_tiling_gives_the_same_bits(form, card, control):
     from strata.cuda.packed.products import Packed, dense_tiled
-    from strata.cuda.packed.tile_choice import CHUNK, EXPERTS, LOW, SNUG, WINDOW
-    from strata.cuda.packed.tiles import Tile
 
     n_out, n_in = 150, width(form)
     raw = packed_weights(form, 3, n_out, n_in)
@@ -57,8 +56,7 @@ def test_every_tiling_gives_the_same_bits(form, card, control):
     coded = coded_on_host(control, random_rows(4, 130, n_in))
     wanted = dense_on_host(control, form, raw, n_out, coded)
     x = uploaded(card, coded)
-    few, broad = (Tile(2, 4, 2, 1, 3, 1), Tile(1, 1, 2, 0, 3, 1)), (Tile(2, 8, 1, 2, 2, 1, 4), Tile(2, 16, 1, 1, 3, 1, 2), Tile(4, 8, 1, 1, 3, 1, 2))
-    for tile in (WINDOW, CHUNK, EXPERTS, LOW, SNUG, *few, *broad):
+    for tile in tilings():
         for n_rows in (1, 6, 130):
             out = GuardedOutput(card, n_rows * n_out)
             dense_tiled(card, weights, x, n_rows, out.inside, tile).go()

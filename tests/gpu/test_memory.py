@@ -80,4 +80,4 @@ def test_an_engine_with_a_tier_leaves_nothing_behind():
         return device.memory().free_bytes
 
     first = free_after()
-    assert max(free_after() for _ in range(3)) >= first - (4 << 20), "readings go up and down, and must not only go down"
+    assert [free_after() for _ in range(3)][-1] >= first - (4 << 20)

@@ -12,6 +12,7 @@ from strata.experts.residency import ABSENT
 from strata.split import link_probe
 from tests.gpu.tier_engines import HALF, RAM, ROUNDS, STILL, TENTH, answered, asked, opened
 
+
 @pytest.fixture(scope="module")
 def expected():
     with opened(devices="host") as engine:

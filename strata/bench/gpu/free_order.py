@@ -17,7 +17,7 @@ from numba.cuda import types
 from strata.cuda.floats import float_one_row
 from strata.cuda.machine import on_cuda, seam
 from strata.cuda.machine.addresses import global_address, shared_address, shared_four_floats, store_shared_float
-from strata.cuda.machine.seam import Target, copies, exchange_float, jit, kernel
+from strata.cuda.machine.seam import Target, exchange_float, jit, kernel
 
 ZERO = np.float32(0.0)
 WARP_STEPS = (16, 8, 4, 2, 1)
@@ -121,17 +121,14 @@ def free_one_row(type_name: str, n_in: int, target: Target):
     """Return the twin of `float_one_row` for one matrix; kernel(weights, n_out, x, out), launched in the same shape."""
     one = float_one_row
     send_weights, send_row = one.weight_sender(type_name, n_in, target), one.row_sender(n_in, target)
-    advance, commit = one.row_products(type_name, n_in, _free_meet, target), copies(target, 0).commit
-    outputs, n_warps, pitch, slots_at = one.OUTPUTS, one.THREADS // 32, one.row_pitch(type_name, n_in), 4 * n_in
-    meeting_at = slots_at + outputs * pitch
+    advance, outputs, n_warps = one.row_products(type_name, n_in, _free_meet, target), one.OUTPUTS, one.THREADS // 32
+    meeting_at = one.meeting_place(type_name, n_in)
 
     @kernel(one.THREADS)
     def run(weights, n_out, x, out):
-        shared, place = shared_address(cuda.shared.array(0, types.uint8)), global_address(weights)
+        shared = shared_address(cuda.shared.array(0, types.uint8))
         thread, n = np.int32(cuda.threadIdx.x), np.int32(np.int32(cuda.blockIdx.x) * outputs)
-        first = send_weights(place, shared + slots_at, n, thread)
-        second = send_weights(place, shared + (slots_at + pitch), np.int32(n + 1 if n + 1 < n_out else n), thread)
-        commit()
+        first, second = send_weights(global_address(weights), shared, n, n_out, thread)
         send_row(global_address(x), shared + 0, thread)
         sums = cuda.local.array(outputs, np.float32)
         for o in range(outputs):

@@ -57,9 +57,14 @@ def row_pitch(type_name: str, n_in: int) -> int:
     return (n_in * WIDEN_TWO[type_name][1] + 2 * PIECE - 1) // PIECE * PIECE
 
 
+def meeting_place(type_name: str, n_in: int) -> int:
+    """Return the bytes before the place where lanes meet: the activations and the weight rows."""
+    return 4 * n_in + OUTPUTS * row_pitch(type_name, n_in)
+
+
 def shared_bytes(type_name: str, n_in: int) -> int:
     """Return the dynamic shared memory of a block: the activations, its weight rows, and all lanes."""
-    return 4 * n_in + OUTPUTS * row_pitch(type_name, n_in) + MEETING_BYTES
+    return meeting_place(type_name, n_in) + MEETING_BYTES
 
 
 def takes(type_name: str, n_in: int, room: int) -> bool:
@@ -78,17 +83,27 @@ def _part_turns(n_in: int) -> int:
 
 
 def weight_sender(type_name: str, n_in: int, target: Target):
-    """Build `send(place, slot, n, thread)`: weight row n on its way to its slot; returns where its own first byte will lie."""
-    n_bytes, step = n_in * WIDEN_TWO[type_name][1], PIECE * THREADS
-    pitch = row_pitch(type_name, n_in)
+    """Build `send(place, shared, n, n_own, thread)`: weight rows n and n + 1 on their way, a group of copies; row n_own is row n_own - 1.
+
+    Returns where the first bytes of both will lie.
+    """
+    n_bytes, step, slots_at = n_in * WIDEN_TWO[type_name][1], PIECE * THREADS, 4 * n_in
+    pitch, commit = row_pitch(type_name, n_in), copies(target, 0).commit
     copy = copy_series(PIECE, -(-pitch // step), step, step, step, target, once=True)
 
     @jit
-    def send(place, slot, n, thread):
+    def send_one(place, slot, n, thread):
         start = place + np.int64(n) * n_bytes
         before = np.int32(start & (PIECE - 1))
         copy(slot + PIECE * thread, start - before + PIECE * thread, np.int32(before + n_bytes - PIECE * thread))
         return slot + before
+
+    @jit
+    def send(place, shared, n, n_own, thread):
+        first = send_one(place, shared + slots_at, n, thread)
+        second = send_one(place, shared + (slots_at + pitch), min(np.int32(n + 1), np.int32(n_own - 1)), thread)
+        commit()
+        return first, second
 
     return send
 
@@ -160,10 +175,9 @@ def row_products(type_name: str, n_in: int, meet_two, target: Target):
 def float_one_row(type_name: str, n_in: int, target: Target):
     """Return the kernel (weights, other, n_out, n_other, x, out, other_out): two matrices of the same input, of which the second may have no
     outputs.  Grid: the blocks of both, the first's first."""
-    pitch, slots_at = row_pitch(type_name, n_in), 4 * n_in
-    meeting_at = slots_at + OUTPUTS * pitch
+    meeting_at = meeting_place(type_name, n_in)
     send_weights, send_row, advance = weight_sender(type_name, n_in, target), row_sender(n_in, target), row_products(type_name, n_in, meet, target)
-    commit, go_on, wait_before = copies(target, 0).commit, launch_dependents(target), wait_for_dependency(target)
+    go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @kernel(THREADS)
     def run(weights, other, n_out, n_other, x, out, other_out):
@@ -172,9 +186,7 @@ def float_one_row(type_name: str, n_in: int, target: Target):
         is_other = block >= n_first
         place, n_own = (global_address(other), n_other) if is_other else (global_address(weights), n_out)
         n = np.int32((block - n_first if is_other else block) * OUTPUTS)
-        first = send_weights(place, shared + slots_at, n, thread)
-        second = send_weights(place, shared + (slots_at + pitch), min(np.int32(n + 1), np.int32(n_own - 1)), thread)
-        commit()
+        first, second = send_weights(place, shared, n, n_own, thread)
         go_on()
         wait_before()
         send_row(global_address(x), shared + 0, thread)

@@ -189,8 +189,7 @@ def dense_block(form: WeightFormat, n_rows: int, target: Target, stages: int = S
     row_at, send_early, send_rest, wait_early, multiply = parts.row_at, parts.send_early, parts.send_rest, parts.wait_early, parts.multiply
     commit = copies(target, 0).commit
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    staging = staging_of(form)
-    pitch = staging.pitch
+    pitch = staging_of(form).pitch
 
     @jit
     def compute(block, weights, row_bytes, n_groups, n_out, n_turns, codes, scales, sums, out):
@@ -258,8 +257,7 @@ def expert_rows(type_id: int, target: Target):
     move, stage_row = copies(target, 0), row_stager(THREADS, target)
     commit, wait_all = move.commit, move.wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-    staging = staging_of(form)
-    pitch = staging.pitch
+    pitch = staging_of(form).pitch
 
     @kernel(THREADS, EXPERT_BLOCKS)
     def run(

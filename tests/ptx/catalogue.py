@@ -104,6 +104,7 @@ def expert_products() -> Iterator[Entry]:
     from strata.cuda.experts.pairs import PASS_ROWS
     from strata.cuda.experts.router import router_kernel
     from strata.cuda.experts.short_downs import takes
+    from strata.cuda.packed.rows import known_of
 
     pairs = [(form, form, form.name in THOROUGH) for form in FORMATS.values()]
     pairs += [(by_name(own), by_name(common), True) for own, common in (("Q2_0", "Q4_K"), ("Q2_0", "Q4_0"))]
@@ -111,11 +112,11 @@ def expert_products() -> Iterator[Entry]:
         name, ids = own.name if own is common else f"{own.name} and {common.name}", (own.type_id, common.type_id)
         for n_pass in (1, PASS_ROWS):
             most = 128 if n_pass == 1 else 80
-            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, t), _signature(GATE_UP), most, chosen)
+            yield Entry(f"gate_up {name} {n_pass}", lambda t, i=ids, n=n_pass: gate_up_kernel(*i, n, known_of(n, GROUPS), t), _signature(GATE_UP), most, chosen)
             for ahead in (True, False):
                 yield Entry(
                     f"down {name} {n_pass}{' ahead' if ahead else ''}",
-                    lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, 0, t), _signature(DOWN), most, chosen and ahead,
+                    lambda t, i=ids, n=n_pass, a=ahead: down_kernel(*i, n, DOWN_TURNS, a, known_of(n, 20), t), _signature(DOWN), most, chosen and ahead,
                 )
     for own, common, _ in pairs:
         n_groups, ids = 16 if 256 in (own.block_weights, common.block_weights) else 20, (own.type_id, common.type_id)

@@ -71,7 +71,7 @@ def delta_net() -> Iterator[Entry]:
             build = lambda t, h=heads, n=n_run: chunk_prepare.prepare_kernel(*h, n, t)  # noqa: E731
             yield _entry(f"prepare {n_run} {label}", build, "7*f32 F 3*i32 I 3*f32", 96, real)
         for name, keep, at_once in (("kept", True, 1), ("kept, 2", True, 2), ("kept, 3", True, 3), ("to be committed", False, 2)):
-            build = lambda t, h=heads, k=keep, n=at_once: window_scan_kernel(WindowShape(*h, k, n if t.dependent_launch else 1), t)  # noqa: E731
+            build = lambda t, h=heads, k=keep, n=at_once: window_scan_kernel(WindowShape(*h, k, n if t.bulk_copies else min(n, 2 if t.dependent_launch else 1)), t)  # noqa: E731
             yield _entry(f"window scan {name} {label}", build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
         for n_held, most in ((1, 168), (config.n_ssm_v_heads // config.n_ssm_qk_heads, 255)):

@@ -10,12 +10,12 @@ import numpy as np
 from strata.cuda.attention.attention_parts import SPLIT, ZERO, column_sum, weigh_column
 from strata.cuda.attention.key_reads import cell_reader, piece_place
 from strata.cuda.attention.staged_reads import dot_steps
-from strata.cuda.machine.addresses import copier, global_address
+from strata.cuda.machine.addresses import copier, copy_series, global_address
 from strata.cuda.machine.seam import (
     Target, add, copies, exchange_float, fma, half, jit, load_four_floats, load_two_floats, load_u16, mul,
 )
 
-CELLS_AT_ONCE = 4
+CELLS_AT_ONCE = 8
 WARP = 32
 TEAM = 2 * SPLIT
 """Threads of a team, which has a few heads of the block: two a cell, or one for every two dimensions."""
@@ -27,27 +27,31 @@ def arrival(shape, target: Target):
     pieces, n_scales, n_threads, n_kv = reader.pieces, shape.n_scales, shape.n_threads, shape.n_kv
     row_bytes, values_byte, scales_at, ids_at = 16 * pieces, 4 * shape.values_at, shape.scales_at, shape.ids_at
     place_of = piece_place(0, row_bytes, reader.turn)
-    size, n_queries, queries_byte = shape.size, shape.group * shape.size // 4, 4 * shape.queries_at
+    size, query_bytes, queries_byte = shape.size, 4 * shape.group * shape.size, 4 * shape.queries_at
+    step, cells_at_once = 16 * n_threads, n_threads // pieces
+    copy_queries = copy_series(16, -(-query_bytes // step), step, step, step, target)
 
     @jit
     def ask(at, queries, first_head, thread):
-        to, source = at + queries_byte, global_address(queries) + 4 * first_head * size
-        for i in range(thread, n_queries, n_threads):
-            copy16(to + 16 * i, source + 16 * i)
+        part = 16 * thread
+        copy_queries(at + (queries_byte + part), global_address(queries) + (4 * first_head * size + part), np.int32(query_bytes - part))
 
     @jit
     def vector_at(ids, cell, piece):
-        return np.int64(ids[ids_at + cell]) * (n_kv * row_bytes) + 16 * piece
+        return np.int64(ids[np.uint64(ids_at + cell)]) * (n_kv * row_bytes) + 16 * piece
 
     @jit
     def fetch(at, shared, ids, k_codes, k_scales, v_codes, v_scales, first_vector, n, thread):
+        """A thread copies the same piece of every cells_at_once-th cell."""
         keys, values = global_address(k_codes) + first_vector * row_bytes, global_address(v_codes) + first_vector * row_bytes
-        for i in range(thread, n * pieces, n_threads):
-            cell, piece = i // pieces, i % pieces
+        piece, first = np.int32(thread % pieces), np.int32(thread // pieces)
+        if first >= cells_at_once:
+            first = n
+        for cell in range(first, n, cells_at_once):
             copy16(at + place_of(cell, piece), keys + vector_at(ids, cell, piece))
         commit()
-        for i in range(thread, n * pieces, n_threads):
-            copy16(at + values_byte + 16 * i, values + vector_at(ids, i // pieces, i % pieces))
+        for cell in range(first, n, cells_at_once):
+            copy16(at + (values_byte + row_bytes * cell + 16 * piece), values + vector_at(ids, cell, piece))
         commit()
         for i in range(thread, n * n_scales, n_threads):
             cell, which = i // n_scales, i % n_scales

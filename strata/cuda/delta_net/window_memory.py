@@ -2,11 +2,12 @@
 
 Thread (group, lane) has four columns from 4 * group on and of these the rows lane, lane + 8, ...; it alone reads and writes them, so
 nobody waits.  *In registers*: 64 values a thread, asked for before the previous kernel has ended; two heads fit on a
-multiprocessor.  *Shared*: copied asynchronously to shared memory, where a token reads them twice; three heads fit, so that
-eight conversations of 48 heads are on 132 multiprocessors at once and none waits for another to end.
+multiprocessor.  *Shared*: copied in bulk to shared memory, where a token reads them twice; three heads fit, so that
+eight conversations of 48 heads are on 132 multiprocessors at once and none waits for another to end.  Rows come one instruction each: by
+16 bytes a thread, every copy of a warp would be eight lines of global memory.  They come in turns of four rows of a lane, in the order in which the first
+token multiplies them, each behind a barrier.
 
-    begin(memory, at, state, thread)            ask for the columns, whose first value lies at `at`
-    arrive()                                    they are there
+    begin(memory, head, at, state, thread)      ask for the columns of memory number `head`, of which the thread's first value lies at `at`
     multiply(x, at, state, thread, sums)        sums[c] = x M, `at` being the lane's part of x
     advance(x, k_at, q_at, state, thread, decay, d0 .. d3, memory, home, leaves, sums)
                                                 M = k delta + g M; sums = q M; written to memory where it leaves
@@ -21,10 +22,16 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.delta_net.scan_parts import COLUMNS, ZERO, column_helpers, flushed, memory_helpers
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_four_floats
-from strata.cuda.machine.seam import Target, copies, fma, jit, load_four_floats, mul
+from strata.cuda.machine.addresses import global_address, shared_address, shared_four_floats
+from strata.cuda.machine.bulk import arrive, bulk_copy, set_up, wait_for_bytes
+from strata.cuda.machine.seam import fma, jit, load_four_floats, mul, shuffle_int
 from strata.cuda.machine.stores import store_four_floats
 from strata.cuda.machine.warps import sum_eight
+
+BARRIER_BYTES = 32
+"""Up to four barriers."""
+ROW_PAD = 16
+"""Bytes behind a row in shared memory: eight lanes' reads meet no bank twice."""
 
 
 def in_registers(size: int, keep: bool) -> SimpleNamespace:
@@ -33,12 +40,8 @@ def in_registers(size: int, keep: bool) -> SimpleNamespace:
     fetch, store = memory_helpers(size)
 
     @jit
-    def begin(memory, at, state, thread):
+    def begin(memory, head, at, state, thread):
         fetch(memory, at, state)
-
-    @jit
-    def arrive():
-        return
 
     @jit
     def multiply(x, at, state, thread, sums):
@@ -51,7 +54,7 @@ def in_registers(size: int, keep: bool) -> SimpleNamespace:
             store(memory, home, state)
         times(x, q_at, state, sums)
 
-    return SimpleNamespace(begin=begin, arrive=arrive, multiply=multiply, advance=advance, n_state=COLUMNS * (size // 8))
+    return SimpleNamespace(begin=begin, multiply=multiply, advance=advance, n_state=COLUMNS * (size // 8))
 
 
 def _one_row(leaves: bool):
@@ -67,27 +70,44 @@ def _one_row(leaves: bool):
     return advance
 
 
-def in_shared(size: int, memory_at: int, target: Target) -> SimpleNamespace:
-    """Build the helpers for a memory that is kept; memory_at: bytes before it in shared memory."""
-    rows_per_lane, n_threads = size // 8, 8 * size // COLUMNS
-    copy, move = copier(16, 0, 0, target, once=True), copies(target, 0)
-    commit, wait = move.commit, move.wait
+def shared_bytes(size: int) -> int:
+    """Return the shared memory of a head's memory: barriers, then its rows."""
+    return BARRIER_BYTES + size * (4 * size + ROW_PAD)
+
+
+def in_shared(size: int, memory_at: int) -> SimpleNamespace:
+    """Build the helpers for a memory that is kept, for targets with bulk copies; memory_at: bytes of shared memory before its barriers."""
+    rows_per_lane, n_warps, row_bytes, rows_at = size // 8, size // 16, 4 * size, memory_at + BARRIER_BYTES
+    turns, rows_per_warp, pitch, n_arrivals = rows_per_lane // 4, 32 // n_warps, row_bytes + ROW_PAD, np.int32(n_warps)
     stays, goes = _one_row(False), _one_row(True)
 
     @jit
+    def barrier(turn):
+        return shared_address(cuda.shared.array(0, types.uint8)) + (memory_at + 8 * turn)
+
+    @jit
+    def own_byte(thread):
+        return rows_at + (thread & 7) * pitch + 16 * (thread >> 3)
+
+    @jit
     def own(thread):
-        return shared_address(cuda.shared.array(0, types.uint8)) + (memory_at + 16 * thread)
+        return shared_address(cuda.shared.array(0, types.uint8)) + own_byte(thread)
 
     @jit
-    def begin(memory, at, state, thread):
-        to, source = own(thread), global_address(memory) + 4 * at
-        for r in range(rows_per_lane):
-            copy(to + 16 * r * n_threads, source + 32 * r * size)
-        commit()
-
-    @jit
-    def arrive():
-        wait()
+    def begin(memory, head, at, state, thread):
+        if thread == 0:
+            for turn in range(turns):
+                set_up(barrier(turn), n_arrivals)
+        cuda.syncthreads()
+        # What a warp has in common, said so: bulk copies take one operand a warp.
+        first = np.int64(shuffle_int(np.int32(thread >> 5), np.int32(0)) * rows_per_warp)
+        source = global_address(memory) + (np.int64(shuffle_int(head, np.int32(0))) * size + first) * row_bytes
+        to = shared_address(cuda.shared.array(0, types.uint8)) + (rows_at + first * pitch)
+        for turn in range(turns):
+            for i in range(rows_per_warp):
+                row = 32 * turn + i
+                bulk_copy(to + row * pitch, source + row * row_bytes, np.int32(row_bytes), barrier(turn), np.int32(1))
+            arrive(barrier(turn), np.int32(rows_per_warp * row_bytes))
 
     @jit
     def multiply(x, at, state, thread, sums):
@@ -96,8 +116,9 @@ def in_shared(size: int, memory_at: int, target: Target) -> SimpleNamespace:
             sums[c] = ZERO
         for r in range(0, rows_per_lane, 4):
             values = load_four_floats(x, 4 * (at + r))
+            wait_for_bytes(barrier(r >> 2), np.int32(0))
             for i in range(4):
-                m0, m1, m2, m3 = shared_four_floats(source + 16 * (r + i) * n_threads)
+                m0, m1, m2, m3 = shared_four_floats(source + 8 * (r + i) * pitch)
                 sums[0], sums[1] = fma(values[i], m0, sums[0]), fma(values[i], m1, sums[1])
                 sums[2], sums[3] = fma(values[i], m2, sums[2]), fma(values[i], m3, sums[3])
         for c in range(COLUMNS):
@@ -111,13 +132,13 @@ def in_shared(size: int, memory_at: int, target: Target) -> SimpleNamespace:
         for r in range(0, rows_per_lane, 4):
             k, q = load_four_floats(x, 4 * (k_at + r)), load_four_floats(x, 4 * (q_at + r))
             for i in range(4):
-                m0, m1, m2, m3 = shared_four_floats(source + 16 * (r + i) * n_threads)
+                m0, m1, m2, m3 = shared_four_floats(source + 8 * (r + i) * pitch)
                 if leaves:
                     goes(k[i], q[i], m0, m1, m2, m3, decay, d0, d1, d2, d3, x, memory, 4 * (home + 8 * (r + i) * size), sums)
                 else:
-                    at = np.int64(memory_at + 16 * (thread + (r + i) * n_threads))
+                    at = np.int64(own_byte(thread) + 8 * (r + i) * pitch)
                     stays(k[i], q[i], m0, m1, m2, m3, decay, d0, d1, d2, d3, x, memory, at, sums)
         for c in range(COLUMNS):
             sums[c] = sum_eight(sums[c])
 
-    return SimpleNamespace(begin=begin, arrive=arrive, multiply=multiply, advance=advance, n_state=1)
+    return SimpleNamespace(begin=begin, multiply=multiply, advance=advance, n_state=1)

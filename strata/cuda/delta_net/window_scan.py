@@ -29,7 +29,7 @@ from strata.cuda.card.launch import Launch, Shape
 from strata.cuda.delta_net.gdn import check
 from strata.cuda.delta_net.scan_parts import COLUMNS, PAD, token_places
 from strata.cuda.delta_net.window_inputs import window_inputs
-from strata.cuda.delta_net.window_memory import in_registers, in_shared
+from strata.cuda.delta_net.window_memory import in_registers, in_shared, shared_bytes
 from strata.cuda.delta_net.window_tokens import token_gates, token_outputs, token_reader, warp_tasks
 from strata.cuda.floats.float_tiles import fits as large_blocks_fit
 from strata.cuda.machine.on_cuda import sigmoid
@@ -104,12 +104,12 @@ class WindowShape:
 
     @property
     def memory_at(self) -> int:
-        """Bytes before the head's memory."""
+        """Bytes before the head's memory, where that lies in shared memory."""
         return 4 * (self.last_at + 4)
 
     @property
     def shared_bytes(self) -> int:
-        return self.memory_at + (4 * self.size * self.size if self.in_shared else 0)
+        return self.memory_at + (shared_bytes(self.size) if self.in_shared else 0)
 
 
 @cache
@@ -123,8 +123,8 @@ def window_scan_kernel(shape: WindowShape, target: Target):
     vector, token, n_warps, per_thread, last_at = shape.vector, shape.token, n_threads // 32, size // 32, shape.last_at
     gate_shift = per_thread.bit_length() - 1
     n_taps_held, n_past = per_thread * shape.n_taps, per_thread * (shape.n_taps - 1)
-    held = in_shared(size, shape.memory_at, target) if shape.in_shared else in_registers(size, keep)
-    begin_memory, arrive, n_state = held.begin, held.arrive, held.n_state
+    held = in_shared(size, shape.memory_at) if shape.in_shared else in_registers(size, keep)
+    begin_memory, n_state = held.begin, held.n_state
     inputs = window_inputs(size, n_k, n_v, shape.n_taps, shape.pitch, keep)
     channel_of, fetch, recent, make, store_tail = inputs.channel_of, inputs.fetch, inputs.recent, inputs.make, inputs.store_tail
     (first_task, next_task), gates, read, finish = warp_tasks(n_warps), token_gates(shape), token_reader(shape, held), token_outputs(shape, target)
@@ -149,7 +149,7 @@ def window_scan_kernel(shape: WindowShape, target: Target):
         lane, in_warp, warp = thread & 7, thread & 31, thread >> 5
         column = (thread >> 3) * COLUMNS
         home = memory_at(np.int64(place), h, lane, column)
-        begin_memory(memory, home, state, thread)
+        begin_memory(memory, np.int32(place * n_v + h), home, state, thread)
         t, kind = first_task(warp)
         channel = np.int32(channel_of(kind, h) + in_warp)
         if t < min(n, np.int32(together)):
@@ -188,8 +188,6 @@ def window_scan_kernel(shape: WindowShape, target: Target):
                 t, kind = next_task(t, kind)
                 channel = np.int32(channel_of(kind, h) + in_warp)
             opening = sigmoid(z_value)
-            if done == 0:
-                arrive()
             cuda.syncthreads()
             # All warps have their rows of the tail.
             if keep and thread == 0 and done + rows == n:
@@ -208,8 +206,8 @@ def window_scan_kernel(shape: WindowShape, target: Target):
 
 
 def heads_at_once(device: CudaDevice, n_blocks: int, keep: bool) -> int:
-    """Return how many heads a multiprocessor should hold: before 9.0 one, as more would spill; three, with their memories, need the
-    shared memory of 9.0 to 10.x."""
+    """Return how many heads a multiprocessor should hold: before 9.0 one, as more would spill; three, with their memories, need bulk copies and
+    the shared memory of 9.0 to 10.x."""
     if not device.target.dependent_launch or n_blocks <= MULTIPROCESSORS:
         return 1
     return 3 if keep and large_blocks_fit(device.card.capability) else 2

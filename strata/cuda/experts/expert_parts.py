@@ -41,8 +41,11 @@ def down_cut(form: WeightFormat, n_pass: int) -> PairCut:
     return cut_of(form, DOWN_UNITS, DOWN_STAGES, DOWN_ROOM)
 
 
-def _common(form: WeightFormat, cut: PairCut, n_pass: int, target: Target) -> SimpleNamespace:
-    """Build what both parts share: `places`, `rows_of`, `stage_row`, the copies' ends; the products for one row and for n_pass."""
+def _common(form: WeightFormat, cut: PairCut, n_pass: int, known_groups: int, target: Target) -> SimpleNamespace:
+    """Build what both parts share: `places`, `rows_of`, `stage_row`, the copies' ends; the products for one row and for n_pass.
+
+    `known_groups` (0: any number): groups of a row, for which an activation row's copies are written out.
+    """
     staging, of_warp = staging_of(form, cut.units), slots_of_warp(form, cut)
     per_stage, stage_bytes, pitch = 8 * staging.units, staging.stage_bytes, staging.pitch
     rows_first, all_done = copies(target, cut.stages - 1), copies(target, 0)
@@ -63,19 +66,19 @@ def _common(form: WeightFormat, cut: PairCut, n_pass: int, target: Target) -> Si
         return first, min(np.int32(first + n_pass), np.int32(first_shared + n_rows))
 
     return SimpleNamespace(
-        places=places, shared_entries=shared_entries, listed_entries=listed_pass(n_pass), stage_row=row_stager(THREADS, target), begin=pair_fetching(form, cut, target).begin,
+        places=places, shared_entries=shared_entries, listed_entries=listed_pass(n_pass), stage_row=row_stager(THREADS, target, known_groups), begin=pair_fetching(form, cut, target).begin,
         commit=all_done.commit, wait_rows=rows_first.wait, wait_all=all_done.wait, one=pair_products(form, cut, 1, target),
         several=pair_products(form, cut, n_pass, target),
     )
 
 
-def gate_up_part(type_id: int, n_pass: int, target: Target):
+def gate_up_part(type_id: int, n_pass: int, known_groups: int, target: Target):
     """Build `part(...)`: 32 rows of gate and of up, to a group of codes, for block `number` of the shared expert or of the listed ones.
 
     Rows of a pass beyond an expert's entries meet whatever lies in shared memory; nobody reads their sums.
     """
     form, code_group = FORMATS[type_id], group_coder(target)
-    common = _common(form, gate_up_cut(form, n_pass), n_pass, target)
+    common = _common(form, gate_up_cut(form, n_pass), n_pass, known_groups, target)
     places, shared_entries, listed_entries, stage_row = common.places, common.shared_entries, common.listed_entries, common.stage_row
     begin, commit = common.begin, common.commit
     wait_rows, wait_all, one, several = common.wait_rows, common.wait_all, common.one, common.several
@@ -100,7 +103,7 @@ def gate_up_part(type_id: int, n_pass: int, target: Target):
             if entry >= end:
                 return
             start += np.int64(expert) * expert_bytes
-        n_here = np.int32(end - entry)
+        n_here = np.int32(end - entry if n_pass > 1 else 1)
         codes_from, scales_from, sums_from = global_address(codes), global_address(scales), global_address(sums)
         for r in range(n_here):
             row = np.int32(entry + r - first_shared) if is_shared else np.int32(0)
@@ -154,10 +157,10 @@ def _storing(n_pass: int):
     return store
 
 
-def down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, target: Target):
+def down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, known_groups: int, target: Target):
     """Build `part(...)`: 64 n_turns rows of down for block `number` of the shared expert or of the listed ones."""
     form, store, per_turn = FORMATS[type_id], _storing(n_pass), 2 * SIDE_ROWS
-    common = _common(form, down_cut(form, n_pass), n_pass, target)
+    common = _common(form, down_cut(form, n_pass), n_pass, known_groups, target)
     places, shared_entries, listed_entries, stage_row = common.places, common.shared_entries, common.listed_entries, common.stage_row
     begin, commit = common.begin, common.commit
     wait_rows, wait_all, one, several = common.wait_rows, common.wait_all, common.one, common.several
@@ -186,7 +189,7 @@ def down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, target: Targ
                 return
             matrix = np.int64(expert) * expert_bytes
             left_first, right_first, last = left_first + matrix, right_first + matrix, last + matrix
-        n_here = np.int32(end - entry)
+        n_here = np.int32(end - entry if n_pass > 1 else 1)
         upcoming = (left_first, right_first, np.int32(0), np.int32(0))
         if ahead or is_shared:
             upcoming = begin(mine, weights, weights, left_first, right_first, last, stride, row_bytes, all_bytes, own_turns, lane)

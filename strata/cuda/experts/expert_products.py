@@ -31,12 +31,14 @@ from strata.cuda.machine.shapes import require
 from strata.cuda.packed.group_codes import arrays_of
 from strata.cuda.packed.products import Coded, Lists, Packed
 from strata.cuda.packed.readers import reader_of
+from strata.cuda.packed.rows import known_of
 from strata.formats.table import FORMATS
 
 MIN_BLOCKS = 3
 """Blocks that a multiprocessor should hold: bounds the registers."""
 ONE_ROW_BLOCKS = 2
-"""The same in windows of one row: 220 blocks need no more."""
+"""The same in windows of one row, and the most that one then holds: 220 blocks lie more evenly on 132 multiprocessors by two than by three, which took
+twelve layers from 945 to 972 us."""
 DOWN_TURNS = 2
 """Turns of a block of down: with 2, the 11 experts of one row of width 2560 are 220 blocks."""
 SHORT_DOWNS, SHORT_TURNS, FEW_ENTRIES = True, 4, 48
@@ -44,8 +46,8 @@ SHORT_DOWNS, SHORT_TURNS, FEW_ENTRIES = True, 4, 48
 DOWN_AHEAD = True
 """Whether down fetches listed weights before gate_up has ended, where it may."""
 MOST_SHARED_BYTES = {(7, 5): 64 << 10, (8, 0): 163 << 10, (8, 7): 163 << 10, (9, 0): 227 << 10, (10, 0): 227 << 10}
-OTHER_SHARED_BYTES = 99 << 10
-"""Shared memory that a block may ask for, by compute capability, and where it is not listed."""
+OTHER_SHARED_BYTES, RESERVED = 99 << 10, 1 << 10
+"""Shared memory that a block may ask for, by compute capability, and where it is not listed; what each takes beside it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,10 +97,14 @@ class Experts:
         words = (own.row_bytes, common.row_bytes, own.n_groups, self.first_shared, self.n_rows, self.n_shared)
         return np.int64(own.expert_bytes), *(np.int32(word) for word in words)
 
-    def shared_bytes(self, cut_for) -> int:
-        """Return the dynamic shared memory of a block, with `cut_for(form, n_pass)` either launch's cut."""
+    def shared_bytes(self, cut_for, room: int) -> int:
+        """Return the dynamic shared memory of a block, with `cut_for(form, n_pass)` either launch's cut; `room`: what a block may ask for.
+
+        A block of one row takes so much that a multiprocessor holds ONE_ROW_BLOCKS, on cards where one block may have nearly all of its memory.
+        """
         forms = ((FORMATS[m.type_id], m.n_groups) for (m, *_) in self.sides)
-        return max(shared_bytes(form, cut_for(form, self.n_pass), self.n_pass, n_groups) for form, n_groups in forms)
+        needed = max(shared_bytes(form, cut_for(form, self.n_pass), self.n_pass, n_groups) for form, n_groups in forms)
+        return max(needed, (room // (ONE_ROW_BLOCKS + 1) + RESERVED) & -16) if self.n_pass == 1 else needed
 
 
 def most_shared_bytes(device: CudaDevice) -> int:
@@ -115,14 +121,16 @@ def fits(device: CudaDevice, matrix: Packed, n_rows: int) -> bool:
 
 
 @cache
-def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Target):
+def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, known_groups: int, target: Target):
     """Return the kernel of gate, up, activation and codes; grid (F / 32, passes of the shared expert + listed experts), THREADS threads.
+
+    `known_groups`: as `rows.known_of` gives them.
 
     kernel(gate, up, shared_gate, shared_up, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared,
     experts, starts, n_listed, entry_rows, codes, shared_codes, scales, sums, hidden_codes, hidden_turned, hidden_scales, hidden_sums).
     """
     is_mixed, n_hidden = type_id != shared_type_id, n_pass * SIDE_ROWS
-    part, shared_part = (expert_parts.gate_up_part(which, n_pass, target) for which in (type_id, shared_type_id))
+    part, shared_part = (expert_parts.gate_up_part(which, n_pass, known_groups, target) for which in (type_id, shared_type_id))
 
     @kernel(THREADS, ONE_ROW_BLOCKS if n_pass == 1 else MIN_BLOCKS)
     def run(
@@ -151,11 +159,11 @@ def gate_up_kernel(type_id: int, shared_type_id: int, n_pass: int, target: Targe
     return run
 
 
-def _down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, short_groups: int, target: Target):
+def _down_part(type_id: int, n_pass: int, n_turns: int, ahead: bool, known_groups: int, target: Target):
     """Build what a block of down does."""
-    if short_groups:
-        return short_downs.short_down_part(type_id, n_pass, n_turns, ahead, short_groups, target)
-    return expert_parts.down_part(type_id, n_pass, n_turns, ahead, target)
+    if n_pass > 1 and known_groups:
+        return short_downs.short_down_part(type_id, n_pass, n_turns, ahead, known_groups, target)
+    return expert_parts.down_part(type_id, n_pass, n_turns, ahead, known_groups, target)
 
 
 def _short_groups(device: CudaDevice, experts: Experts, down: Packed) -> int:
@@ -172,16 +180,17 @@ def _down_turns(experts: Experts, short_groups: int) -> int:
 
 
 @cache
-def down_kernel(type_id: int, shared_type_id: int, n_pass: int, n_turns: int, ahead: bool, short_groups: int, target: Target):
+def down_kernel(type_id: int, shared_type_id: int, n_pass: int, n_turns: int, ahead: bool, known_groups: int, target: Target):
     """Return the kernel of down; grid (H / (64 n_turns), rounded up; passes of the shared expert + listed experts), THREADS threads.
 
-    `short_groups`: the groups of a row that is taken whole (short_downs.py), else 0.
+    `known_groups`: of several activation rows, the groups of a weight row that is taken whole (short_downs.py), else 0; of one, as `rows.known_of`
+    gives them.
 
     kernel(down, shared_down, expert_bytes, row_bytes, shared_row_bytes, n_groups, first_shared, n_rows, n_shared, n_out, experts,
     starts, n_listed, codes, shared_codes, scales, sums, out): an entry's activation row is the entry's own.
     """
     is_mixed = type_id != shared_type_id
-    part, shared_part = (_down_part(which, n_pass, n_turns, ahead, short_groups, target) for which in (type_id, shared_type_id))
+    part, shared_part = (_down_part(which, n_pass, n_turns, ahead, known_groups, target) for which in (type_id, shared_type_id))
 
     @kernel(THREADS, ONE_ROW_BLOCKS if n_pass == 1 else MIN_BLOCKS)
     def run(
@@ -224,10 +233,10 @@ def launch_gate_up(device: CudaDevice, experts: Experts, x: Coded, hidden: Coded
     (gate, up), (shared_gate, shared_up) = experts.sides
     _require_passes(experts)
     require(gate.n_out % SIDE_ROWS == 0, f"expert width {gate.n_out}", "codes come in groups of 32")
-    shape = Shape((gate.n_out // SIDE_ROWS, experts.grid_y), THREADS, experts.shared_bytes(expert_parts.gate_up_cut))
+    shape = Shape((gate.n_out // SIDE_ROWS, experts.grid_y), THREADS, experts.shared_bytes(expert_parts.gate_up_cut, most_shared_bytes(device)))
     lists = (experts.lists.experts, experts.lists.starts, experts.lists.n_listed, experts.lists.entry_rows)
     matrices = (gate.raw, up.raw, shared_gate.raw, shared_up.raw)
-    run = gate_up_kernel(*experts.type_ids, experts.n_pass, device.target)
+    run = gate_up_kernel(*experts.type_ids, experts.n_pass, known_of(experts.n_pass, gate.n_groups), device.target)
     return Launch(device, run, shape, (*matrices, *experts.sizes, *lists, *_activations(experts, x), *arrays_of(hidden)), programmatic)
 
 
@@ -239,11 +248,12 @@ def launch_down(device: CudaDevice, experts: Experts, hidden: Coded, out, progra
     (down,), (shared_down,) = experts.sides
     _require_passes(experts)
     short_groups = _short_groups(device, experts, down)
-    turns, n_shared = _down_turns(experts, short_groups), experts.shared_bytes(expert_parts.down_cut)
+    turns, n_shared = _down_turns(experts, short_groups), experts.shared_bytes(expert_parts.down_cut, most_shared_bytes(device))
     if short_groups:
         n_shared = max(short_downs.shared_bytes(FORMATS[type_id], experts.n_pass, short_groups) for type_id in experts.type_ids)
     shape = Shape((-(-down.n_out // (2 * SIDE_ROWS * turns)), experts.grid_y), THREADS, n_shared)
     lists = (experts.lists.experts, experts.lists.starts, experts.lists.n_listed)
-    run = down_kernel(*experts.type_ids, experts.n_pass, turns, ahead and DOWN_AHEAD, short_groups, device.target)
+    known_groups = short_groups or known_of(experts.n_pass, down.n_groups)
+    run = down_kernel(*experts.type_ids, experts.n_pass, turns, ahead and DOWN_AHEAD, known_groups, device.target)
     arguments = (down.raw, shared_down.raw, *experts.sizes, np.int32(down.n_out), *lists, *_activations(experts, hidden), out)
     return Launch(device, run, shape, arguments, programmatic)

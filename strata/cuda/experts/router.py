@@ -22,8 +22,9 @@ from strata.cuda.experts.ranking import SCRATCH
 from strata.cuda.experts.router_rows import row_logits
 from strata.cuda.experts.routing import LARGEST_LIST
 from strata.cuda.floats import float_wide_rows
+from strata.cuda.floats.float_copies import row_copier, row_pitch
 from strata.cuda.floats.float_rows import MEETING, THREADS_PER_OUTPUT, WIDEN_FOUR, fuse_four, warps_meeting
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_four_floats
+from strata.cuda.machine.addresses import copy_series, global_address, shared_address, shared_four_floats
 from strata.cuda.machine.posting import post
 from strata.cuda.machine.seam import Target, copies, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency
 from strata.cuda.machine.shapes import require
@@ -35,7 +36,7 @@ ZERO = np.float32(0.0)
 TEAMS = 4
 """Outputs of a block."""
 THREADS = THREADS_PER_OUTPUT * TEAMS
-WARPS = THREADS // 32
+WARPS, COPY_STEP = THREADS // 32, 16 * THREADS
 MOST_ROWS = 8
 STATIC_BYTES = 4 * (2 * LARGEST_LIST + WARPS * SCRATCH + WARPS)
 """Shared memory of the choice and the grouping, at most."""
@@ -44,15 +45,15 @@ PLAIN, STAGED, BY_ROWS = "plain", "staged", "by rows"
 BY_ROWS_FROM = 3
 
 
-def _row_pitch(type_name: str, n_in: int) -> int:
-    return (n_in * WIDEN_FOUR[type_name][1] + 31) // 16 * 16
+def _weight_pitch(type_name: str, n_in: int) -> int:
+    return row_pitch(n_in * WIDEN_FOUR[type_name][1])
 
 
 def shared_bytes(type_name: str, n_in: int, n_rows: int, way: str) -> int:
     """Return the dynamic shared memory of a block, by the way of its products."""
     if way == BY_ROWS:
-        return max(TEAMS * _row_pitch(type_name, n_in), float_wide_rows.shared_bytes(type_name, n_in, n_rows, 1))
-    return (4 * n_rows * n_in if way == STAGED else 0) + TEAMS * (_row_pitch(type_name, n_in) + 4 * MEETING * n_rows)
+        return max(TEAMS * _weight_pitch(type_name, n_in), float_wide_rows.shared_bytes(type_name, n_in, n_rows, 1))
+    return (4 * n_rows * n_in if way == STAGED else 0) + TEAMS * (_weight_pitch(type_name, n_in) + 4 * MEETING * n_rows)
 
 
 def _advance(type_name: str, n_in: int, n_rows: int, staged: bool):
@@ -105,13 +106,14 @@ def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows
     n_listed, n_starts).
     """
     value_bytes, store_totals = WIDEN_FOUR[type_name][1], _totals(n_rows, n_experts)
-    staged, by_rows, pitch = way == STAGED, way == BY_ROWS, _row_pitch(type_name, n_in)
+    staged, by_rows, pitch = way == STAGED, way == BY_ROWS, _weight_pitch(type_name, n_in)
     advance, all_outputs = _advance(type_name, n_in, n_rows, staged), row_logits(type_name, n_in, n_experts, n_rows, pitch, target) if by_rows else None
-    copy_weights, copy_row = copier(16, 0, 0, target, once=True), copier(16, 0, 0, target)
+    send_weights = row_copier(n_in * value_bytes, THREADS_PER_OUTPUT, target)
     commit, wait_all = copies(target, 0).commit, copies(target, 0).wait
     wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
     finish = last_block(n_experts, n_used, n_rows, THREADS, target)
     n_lanes, x_bytes = 4 * n_rows, 4 * n_rows * n_in if staged else 0
+    copy_rows = copy_series(16, -(-x_bytes // COPY_STEP), COPY_STEP, COPY_STEP, COPY_STEP, target)
 
     @kernel(THREADS)
     def run(
@@ -128,11 +130,7 @@ def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows
         thread, team = whole & 63, whole >> 6
         n = np.int32(np.int32(cuda.blockIdx.x) * TEAMS + team)
         place = global_address(shared_router) if n == n_experts else global_address(router)
-        start = np.int64(n if n < n_experts else 0) * n_in * value_bytes
-        before = start & 15
-        slot = shared + (x_bytes + team * pitch)
-        for piece in range(thread, (before + n_in * value_bytes + 15) >> 4, THREADS_PER_OUTPUT):
-            copy_weights(slot + 16 * piece, place + (start - before + 16 * piece))
+        row_at = send_weights(place, shared + (x_bytes + team * pitch), n if n < n_experts else np.int32(0), thread)
         commit()
         go_on()
         wait_before()
@@ -140,14 +138,13 @@ def router_kernel(type_name: str, n_in: int, n_experts: int, n_used: int, n_rows
             all_outputs(shared + 0, x, thread, team, np.int32(n - team), logits, posted, shared_gate)
             return
         if staged:
-            for piece in range(whole, x_bytes >> 4, THREADS):
-                copy_row(shared + 16 * piece, global_address(x) + 16 * piece)
+            copy_rows(shared + 16 * whole, global_address(x) + 16 * whole, np.int32(x_bytes - 16 * whole))
             commit()
         for v in range(n_lanes):
             lanes[v] = ZERO
         wait_all()
         cuda.syncthreads()
-        advance(slot + before, shared + 0, x, thread, lanes)
+        advance(row_at, shared + 0, x, thread, lanes)
         meeting = np.int32((x_bytes + TEAMS * pitch) >> 2) + team * (n_rows * MEETING)
         store_totals(lanes, floats, meeting, thread, n, logits, posted, shared_gate)
 

@@ -2,7 +2,7 @@
 
 The order of host/float_products.py: element i belongs to lane i mod 256, a lane is a chain in ascending i, the halving tree
 sums the lanes.  Thread t of 128 holds lanes 2 t and 2 t + 1 of both outputs, so that what it reads of the activations serves two.
-The weight rows are copied to shared memory before the activations are known; these follow in parts, each of which is multiplied
+The weight rows are copied to shared memory before the activations are known (float_copies.py); these follow in parts, each of which is multiplied
 while the next ones are on their way.  The lanes meet in shared memory, where a warp for each output adds them: the tree's first
 three levels inside a thread, the others by exchanges.  One launch takes two matrices of the same input.
 
@@ -16,6 +16,7 @@ import numpy as np
 from numba import cuda
 from numba.cuda import types
 
+from strata.cuda.floats.float_copies import PIECE, bulk_rows, in_bulk, landed, row_copier, row_pitch
 from strata.cuda.machine.addresses import (
     copy_series, global_address, shared_address, shared_float, shared_two_floats, shared_word, store_global_float, store_shared_float,
 )
@@ -31,8 +32,6 @@ LEAST_COLUMNS = 1024
 N_LANES = 2 * OUTPUTS
 """Of a thread."""
 MEETING_BYTES = 4 * OUTPUTS * WIDE
-PIECE = 16
-"""Bytes of a copy."""
 LOW_HALF = np.uint32(0xFFFF)
 
 
@@ -52,19 +51,24 @@ WIDEN_TWO = {"BF16": (_two_brains, 2), "F16": (_two_halves, 2), "F32": (shared_t
 """By type name: `load(shared address) -> two floats`, and bytes per value."""
 
 
-def row_pitch(type_name: str, n_in: int) -> int:
-    """Return the bytes of shared memory for a weight row: the aligned pieces that it touches."""
-    return (n_in * WIDEN_TWO[type_name][1] + 2 * PIECE - 1) // PIECE * PIECE
+def weight_pitch(type_name: str, n_in: int) -> int:
+    """Return the bytes of shared memory for a weight row."""
+    return row_pitch(n_in * WIDEN_TWO[type_name][1])
 
 
 def meeting_place(type_name: str, n_in: int) -> int:
     """Return the bytes before the place where lanes meet: the activations and the weight rows."""
-    return 4 * n_in + OUTPUTS * row_pitch(type_name, n_in)
+    return 4 * n_in + OUTPUTS * weight_pitch(type_name, n_in)
+
+
+def barrier_place(type_name: str, n_in: int) -> int:
+    """Return the bytes before the barrier of weights that come in bulk, a multiple of 8."""
+    return (meeting_place(type_name, n_in) + MEETING_BYTES + 7) & -8
 
 
 def shared_bytes(type_name: str, n_in: int) -> int:
-    """Return the dynamic shared memory of a block: the activations, its weight rows, and all lanes."""
-    return meeting_place(type_name, n_in) + MEETING_BYTES
+    """Return the dynamic shared memory of a block: the activations, its weight rows, all lanes, and a barrier."""
+    return barrier_place(type_name, n_in) + 8
 
 
 def takes(type_name: str, n_in: int, room: int) -> bool:
@@ -83,20 +87,19 @@ def _part_turns(n_in: int) -> int:
 
 
 def weight_sender(type_name: str, n_in: int, target: Target):
-    """Build `send(place, shared, n, n_own, thread)`: weight rows n and n + 1 on their way, a group of copies; row n_own is row n_own - 1.
+    """Build `send(place, shared, n, n_own, thread)`: weight rows n and n + 1 on their way; row n_own is row n_own - 1.
 
     Returns where the first bytes of both will lie.
     """
-    n_bytes, step, slots_at = n_in * WIDEN_TWO[type_name][1], PIECE * THREADS, 4 * n_in
-    pitch, commit = row_pitch(type_name, n_in), copies(target, 0).commit
-    copy = copy_series(PIECE, -(-pitch // step), step, step, step, target, once=True)
+    n_bytes, slots_at, barrier_at = n_in * WIDEN_TWO[type_name][1], 4 * n_in, barrier_place(type_name, n_in)
+    pitch, commit, send_one = weight_pitch(type_name, n_in), copies(target, 0).commit, row_copier(n_bytes, THREADS, target)
+    send_rows = bulk_rows(n_bytes)
 
     @jit
-    def send_one(place, slot, n, thread):
-        start = place + np.int64(n) * n_bytes
-        before = np.int32(start & (PIECE - 1))
-        copy(slot + PIECE * thread, start - before + PIECE * thread, np.int32(before + n_bytes - PIECE * thread))
-        return slot + before
+    def send_in_bulk(place, shared, n, n_own, thread):
+        first, n_rows = shared + slots_at, min(np.int32(n_own - n), np.int32(OUTPUTS))
+        send_rows(place, first, n, n_rows, shared + barrier_at, thread)
+        return first, first + (n_rows - 1) * n_bytes
 
     @jit
     def send(place, shared, n, n_own, thread):
@@ -105,7 +108,7 @@ def weight_sender(type_name: str, n_in: int, target: Target):
         commit()
         return first, second
 
-    return send
+    return send_in_bulk if in_bulk(n_bytes, target) else send
 
 
 def row_sender(n_in: int, target: Target):
@@ -139,6 +142,7 @@ def _nothing(first, second, x_at, thread, lanes):
 def _part(type_name: str, n_in: int, part: int, meet_two, follow, target: Target):
     """Build a part's products, behind the wait for it, and what follows."""
     (widen_two, value_bytes), wait = WIDEN_TWO[type_name], copies(target, PARTS - 1 - part).wait
+    brings_weights, barrier_at = part == 0 and in_bulk(n_in * value_bytes, target), barrier_place(type_name, n_in)
     begin = part * WIDE * _part_turns(n_in)
     n_turns, left = divmod(max(0, min(n_in - begin, WIDE * _part_turns(n_in))), WIDE)
 
@@ -153,6 +157,8 @@ def _part(type_name: str, n_in: int, part: int, meet_two, follow, target: Target
     def advance(first, second, x_at, thread, lanes):
         wait()
         cuda.syncthreads()
+        if brings_weights:
+            landed(x_at + barrier_at)
         own = begin + 2 * thread
         for turn in range(n_turns):
             one(first, second, x_at, own + WIDE * turn, lanes)

@@ -18,7 +18,9 @@ from numba import cuda
 from numba.cuda import types
 
 from strata.cuda.floats.float_rows import WIDEN_FOUR
-from strata.cuda.machine.addresses import copier, global_address, shared_address, store_global_float
+from strata.cuda.machine.addresses import (
+    copy_series, global_address, shared_address, shared_float, store_global_float, store_shared_float,
+)
 from strata.cuda.machine.seam import (
     Target, add, copies, exchange_float, fma, jit, kernel, launch_dependents, load_four_floats, wait_for_dependency,
 )
@@ -32,6 +34,8 @@ THREADS = PARTS * THREADS_PER_PART
 LEAST_ROWS, MOST_ROWS = 3, 8
 TWO_SIDES = True
 """Whether more than PARTS rows are shared out among two blocks of twice as many outputs, where their weights fit."""
+COPIES, COPY_STEP = 8, 16 * THREADS
+"""Copies of a thread that are written out, and bytes between two of them."""
 STEPS = 4
 """Elements of a lane whose activations are fetched together, while those of the STEPS before are computed."""
 
@@ -99,7 +103,7 @@ def chains(type_name: str, n_rows: int, steps: int):
     `advance` makes a thread's chains over all its elements; the first batch's activations are fetched before, where rows are that long.
     """
     value_bytes = WIDEN_FOUR[type_name][1]
-    batch, n_held = steps * WIDE, 4 * steps * n_rows
+    batch = steps * WIDE
     one = _one_step(type_name, 0, n_rows, _nothing)
     compute = _nothing
     for u in reversed(range(steps)):
@@ -114,13 +118,18 @@ def chains(type_name: str, n_rows: int, steps: int):
 
     @jit
     def advance(at, pitch, x, places, n_in, thread, held, ahead, lanes):
-        n_batches, own = n_in // batch, 4 * thread
-        for b in range(n_batches):
-            following = min(np.int32(b + 1), np.int32(n_batches - 1)) * batch
-            fetch(x, places, own + following, ahead)
-            compute(at + (b * batch + own) * value_bytes, pitch, held, lanes)
-            for v in range(n_held):
-                held[v] = ahead[v]
+        """Two batches a turn, so that what was fetched ahead is computed where it lies."""
+        n_batches, own, step = np.int32(n_in // batch), 4 * thread, batch * value_bytes
+        place = at + own * value_bytes
+        for b in range(0, n_batches - 1, 2):
+            fetch(x, places, own + np.int32(b + 1) * batch, ahead)
+            compute(place, pitch, held, lanes)
+            if b + 2 < n_batches:
+                fetch(x, places, own + np.int32(b + 2) * batch, held)
+            compute(place + step, pitch, ahead, lanes)
+            place = place + 2 * step
+        if n_batches & 1:
+            compute(place, pitch, held, lanes)
         for i in range(n_batches * batch + own, n_in, WIDE):
             for r in range(n_rows):
                 held[4 * r], held[4 * r + 1], held[4 * r + 2], held[4 * r + 3] = load_four_floats(x, 4 * (places[r] + i))
@@ -130,8 +139,9 @@ def chains(type_name: str, n_rows: int, steps: int):
 
 
 def tree(n_rows: int):
-    """Build `total(floats, lanes, kept, warp, thread)`: the sum of one output and row, number thread // (4 * per) of the warp's half.
+    """Build `total(meeting, lanes, kept, warp, thread)`: the sum of one output and row, number thread // (4 * per) of the warp's half.
 
+    `meeting`: address of shared memory for half of all threads' sums.
     The first warp of a part goes on with the first half of (row, output), the second with the second.
     """
     n_half = 2 * n_rows * OUTPUTS
@@ -139,19 +149,35 @@ def tree(n_rows: int):
     two_apart, one_apart = np.int32(2 * per), np.int32(per)
 
     @jit
-    def total(floats, lanes, kept, warp, thread):
-        second = (warp & 1) != 0
-        own, other = warp * n_half * 32 + thread, (warp ^ 1) * n_half * 32 + thread
+    def total(meeting, lanes, kept, warp, thread):
+        second, half_bytes = (warp & 1) != 0, 128 * n_half
+        own, other = meeting + (half_bytes * warp + 4 * thread), meeting + (half_bytes * (warp ^ 1) + 4 * thread)
         for v in range(n_half):
-            floats[own + 32 * v] = lanes[v] if second else lanes[n_half + v]
+            store_shared_float(own + 128 * v, lanes[v] if second else lanes[n_half + v])
         cuda.syncthreads()
         for v in range(n_half):
-            kept[v] = add(lanes[n_half + v] if second else lanes[v], floats[other + 32 * v])
+            kept[v] = add(lanes[n_half + v] if second else lanes[v], shared_float(other + 128 * v))
         value = meet(kept, thread)
         value = add(value, exchange_float(value, two_apart))
         return add(value, exchange_float(value, one_apart))
 
     return total, 4 * per, n_half
+
+
+def _rows_sender(target: Target):
+    """Build `send(shared, source, n_bytes)`: a block's weight rows, which lie one behind the other, on their way, a group of copies."""
+    copy, commit = copy_series(16, COPIES, COPY_STEP, COPY_STEP, COPY_STEP, target, once=True), copies(target, 0).commit
+
+    @jit
+    def send(shared, source, n_bytes):
+        part = 16 * np.int32(cuda.threadIdx.x)
+        to, source, left = shared + part, source + part, np.int32(n_bytes - part)
+        while left > 0:
+            copy(to, source, left)
+            to, source, left = to + COPIES * COPY_STEP, source + COPIES * COPY_STEP, np.int32(left - COPIES * COPY_STEP)
+        commit()
+
+    return send
 
 
 def wide_block(type_name: str, n_rows: int, steps: int, sides: int, target: Target):
@@ -163,22 +189,12 @@ def wide_block(type_name: str, n_rows: int, steps: int, sides: int, target: Targ
     fetch, advance, batch = chains(type_name, own_rows, steps)
     total, per_sum, n_half = tree(own_rows)
     n_lanes, n_held, value_bytes = 2 * n_half, 4 * steps * own_rows, WIDEN_FOUR[type_name][1]
-    copy, move = copier(16, 0, 0, target, once=True), copies(target, 0)
-    commit, wait_all = move.commit, move.wait
-    wait_before, go_on = wait_for_dependency(target), launch_dependents(target)
-
-    @jit
-    def begin(shared, place, first, n_own, pitch):
-        """Send the block's weight rows on their way; outputs behind the last are the last."""
-        for o in range(n_weights):
-            source = place + np.int64(min(np.int32(first + o), np.int32(n_own - 1))) * pitch
-            for at in range(16 * np.int32(cuda.threadIdx.x), pitch, 16 * THREADS):
-                copy(shared + (o * pitch + at), source + at)
-        commit()
+    wait_before, go_on, wait_all = wait_for_dependency(target), launch_dependents(target), copies(target, 0).wait
+    send = _rows_sender(target)
 
     @jit
     def compute(block, weights, n_in, n_own, x, results):
-        shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
+        shared = shared_address(cuda.shared.array(0, types.uint8))
         lanes, kept = cuda.local.array(n_lanes, np.float32), cuda.local.array(n_half, np.float32)
         held, ahead = cuda.local.array(n_held, np.float32), cuda.local.array(n_held, np.float32)
         places = cuda.local.array(own_rows, np.int64)
@@ -187,7 +203,8 @@ def wide_block(type_name: str, n_rows: int, steps: int, sides: int, target: Targ
         first, pitch = np.int32(block // sides * n_weights), np.int32(n_in * value_bytes)
         first_row, part_output = np.int32(block % sides * side_rows), np.int32(part % sides * OUTPUTS)
         part_row = np.int32(part // sides * own_rows)
-        begin(shared, weights, first, n_own, pitch)
+        # Of outputs that are not there nothing comes.
+        send(shared, weights + np.int64(first) * pitch, np.int32(min(np.int32(n_weights), np.int32(n_own - first)) * pitch))
         go_on()
         for r in range(own_rows):
             places[r] = np.int64(min(np.int32(first_row + part_row + r), np.int32(n_rows - 1))) * n_in
@@ -200,7 +217,7 @@ def wide_block(type_name: str, n_rows: int, steps: int, sides: int, target: Targ
         cuda.syncthreads()
         advance(shared + part_output * pitch, pitch, x, places, n_in, thread, held, ahead, lanes)
         cuda.syncthreads()
-        value = total(floats, lanes, kept, warp, in_warp)
+        value = total(shared + 0, lanes, kept, warp, in_warp)
         which = np.int32((warp & 1) * (n_half // 4) + in_warp // per_sum)
         own_row, n = np.int32(part_row + which // OUTPUTS), np.int32(first + part_output + which % OUTPUTS)
         row = np.int32(first_row + own_row)

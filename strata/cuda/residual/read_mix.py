@@ -13,7 +13,6 @@ Shapes, flat: low [rows, rank] as `down` gave it; up the raw bytes (uint8) of fl
 Does not know: the norm, `down`, inject.
 """
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -22,133 +21,25 @@ from numba.cuda import types
 
 from strata.cuda.card.device import CudaDevice
 from strata.cuda.card.launch import Launch, Shape
-from strata.cuda.floats import float_lanes
 from strata.cuda.floats.float_short_rows import WIDEN
-from strata.cuda.machine.addresses import copier, global_address, shared_address, shared_float
+from strata.cuda.machine.addresses import shared_address, shared_float
 from strata.cuda.machine.on_cuda import sigmoid, silu, tree8
-from strata.cuda.machine.seam import (
-    Target, copies, div, fma, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency,
-)
+from strata.cuda.machine.seam import Target, fma, jit, kernel, launch_dependents, mul, shuffle_float, wait_for_dependency
 from strata.cuda.machine.shapes import require, shared_room
 from strata.cuda.machine.warps import meeting
 from strata.cuda.packed.group_codes import arrays_of, group_coder
 from strata.cuda.packed.products import Coded
+from strata.cuda.residual.read_mix_weights import GROUP, ROWS, VALUES_PER_WARP, WARPS, ReadShape, plain_weights, staged_weights
 from strata.model.config import ModelConfig
 from strata.numerics.orders import WIDE
 
 ZERO = np.float32(0.0)
-WARPS = 16
 THREADS = 32 * WARPS
-GROUP = 32
-VALUES_PER_WARP = GROUP // WARPS
-ROWS = 16
-"""Rows of a block: one warp codes one of them."""
 ROWS_AT_ONCE = (1, 2, 4, 8)
 """Rows that meet a weight once it is unpacked."""
-MOST_TOGETHER = 16
-"""Sums up to which a warp's values meet in one tree: more would not stay in registers."""
 LANES = WIDE // 32
 """Lanes of the 256-lane order per thread."""
 LARGEST_RANK = 512
-
-
-@dataclass(frozen=True, slots=True)
-class ReadShape:
-    """Geometry and variant: `rows` meet the weights at once, which go through shared memory where `staged`."""
-
-    hidden: int
-    n_streams: int
-    rank: int
-    type_name: str
-    rows: int
-    staged: bool
-
-    @property
-    def values(self) -> int:
-        """Values of a warp whose sums meet at once."""
-        return VALUES_PER_WARP if VALUES_PER_WARP * self.n_streams * self.rows <= MOST_TOGETHER else 1
-
-    @property
-    def n_sums(self) -> int:
-        return self.values * self.n_streams * self.rows
-
-    @property
-    def per_sum(self) -> int:
-        """Threads that end with the same sum."""
-        return 32 // self.n_sums
-
-    @property
-    def n_elements(self) -> int:
-        """Elements of a product per thread."""
-        return (self.rank + 31) // 32
-
-    @property
-    def row_bytes(self) -> int:
-        return self.rank * WIDEN[self.type_name][1]
-
-    @property
-    def gated_at(self) -> int:
-        """Bytes of weights in shared memory; the gated rows follow, then the mix."""
-        return GROUP * self.n_streams * self.row_bytes if self.staged else 0
-
-    @property
-    def mixes_at(self) -> int:
-        return self.gated_at + 4 * self.rows * self.rank
-
-    @property
-    def shared_bytes(self) -> int:
-        return self.mixes_at + 4 * ROWS * GROUP
-
-
-def _weights(shape: ReadShape, target: Target):
-    """Build `fetch(up, d, own, thread)`, which sends a warp's weights on their way, `wait()`, and `widened(up, d, own, c, thread, to)`.
-
-    `widened` gives a thread's elements of the row of value d in stream c; own is d's number in the block.
-    """
-    hidden, n_streams, rank, row_bytes = shape.hidden, shape.n_streams, shape.rank, shape.row_bytes
-    n_elements = shape.n_elements
-    piece_bytes = 16 if row_bytes % 16 == 0 else 4
-    per_row = row_bytes // piece_bytes
-    n_pieces = VALUES_PER_WARP * n_streams * per_row
-    copy, move = copier(piece_bytes, 0, 0, target, once=piece_bytes == 16), copies(target, 0)
-    commit, wait_all = move.commit, move.wait
-    (staged_value, n_bytes), (plain_value, _) = WIDEN[shape.type_name], float_lanes.WIDEN[shape.type_name]
-
-    @jit
-    def fetch(up, d, own, thread):
-        shared, place = shared_address(cuda.shared.array(0, types.uint8)), global_address(up)
-        for m in range((n_pieces + 31) // 32):
-            piece = 32 * m + thread
-            if 32 * m + 31 < n_pieces or piece < n_pieces:
-                row, part = piece // per_row, piece % per_row
-                v, c = row // n_streams, row % n_streams
-                source = np.int64(c * hidden + d + v) * row_bytes + piece_bytes * part
-                copy(shared + ((own * n_streams + row) * row_bytes + piece_bytes * part), place + source)
-        commit()
-
-    @jit
-    def widened(up, d, own, c, thread, to):
-        at = shared_address(cuda.shared.array(0, types.uint8)) + ((own * n_streams + c) * row_bytes + n_bytes * thread)
-        for k in range(n_elements):
-            if 32 * k + 31 < rank or 32 * k + thread < rank:
-                to[c * n_elements + k] = staged_value(at + 32 * k * n_bytes)
-
-    @jit
-    def no_fetch(up, d, own, thread):
-        return
-
-    @jit
-    def no_wait():
-        return
-
-    @jit
-    def widened_now(up, d, own, c, thread, to):
-        at = (np.int64(c * hidden + d) * rank + thread) * n_bytes
-        for k in range(n_elements):
-            if 32 * k + 31 < rank or 32 * k + thread < rank:
-                to[c * n_elements + k] = plain_value(up, at + 32 * k * n_bytes)
-
-    return (fetch, wait_all, widened) if shape.staged else (no_fetch, no_wait, widened_now)
 
 
 def _row_sums(shape: ReadShape):
@@ -177,7 +68,7 @@ def _row_sums(shape: ReadShape):
 
 def _gating(shape: ReadShape):
     """Build `gate(low, first_row, n_left, floats)`: the gated rows to shared memory, all loads before the first use."""
-    rank, count, at = shape.rank, np.float32(shape.n_streams), shape.gated_at // 4
+    rank, share, at = shape.rank, shape.share, shape.gated_at // 4
     n_values = shape.rows * rank
     n_own = (n_values + THREADS - 1) // THREADS
 
@@ -191,7 +82,7 @@ def _gating(shape: ReadShape):
         for m in range(n_own):
             i = thread + m * THREADS
             if i < n_values:
-                floats[at + i] = silu(div(values[m], count))
+                floats[at + i] = silu(mul(values[m], share))
 
     return gate
 
@@ -203,9 +94,10 @@ def read_mix_kernel(shape: ReadShape, target: Target):
     n_passes, n_sums, n_elements = VALUES_PER_WARP // values, shape.n_sums, shape.n_elements
     n_weights, last_pass = n_streams * n_elements, VALUES_PER_WARP - values
     gated_from, mixes_from = shape.gated_at, shape.mixes_at // 4
-    fetch, wait_weights, widened = _weights(shape, target)
+    weights_of = staged_weights(shape, target) if shape.staged else plain_weights(shape)
+    fetch, wait_weights, widened = weights_of.fetch, weights_of.wait, weights_of.widened
     add_row, meet, gate_rows = _row_sums(shape), meeting(n_sums), _gating(shape)
-    count, code_group = np.float32(n_streams), group_coder(target)
+    share, code_group = shape.share, group_coder(target)
     go_on, wait_before = launch_dependents(target), wait_for_dependency(target)
 
     @jit
@@ -217,14 +109,13 @@ def read_mix_kernel(shape: ReadShape, target: Target):
         for c in range(1, n_streams):
             source = np.int32(first + c * rows * per_sum)
             total = fma(shuffle_float(x, source), shuffle_float(gate, source), total)
-        return div(total, count)
+        return mul(total, share)
 
     @kernel(THREADS)
     def run(low, up, normed, n_rows, mixed, codes, turned, scales, sums):
         shared, floats = shared_address(cuda.shared.array(0, types.uint8)), cuda.shared.array(0, types.float32)
         weights, x = cuda.local.array(n_weights, np.float32), cuda.local.array(n_elements, np.float32)
         partial, totals = cuda.local.array(LANES, np.float32), cuda.local.array(n_sums, np.float32)
-        go_on()
         thread, warp = np.int32(cuda.threadIdx.x) & 31, np.int32(cuda.threadIdx.x) >> 5
         group, first_row = np.int32(cuda.blockIdx.x), np.int32(cuda.blockIdx.y) * ROWS
         n_here = min(np.int32(ROWS), np.int32(n_rows - first_row))
@@ -242,6 +133,8 @@ def read_mix_kernel(shape: ReadShape, target: Target):
             if begin > 0:
                 cuda.syncthreads()
             gate_rows(low, np.int32(first_row + begin), n_left, floats)
+            # Before its own inputs are on their way the next kernel's weights would stand in line with them.
+            go_on()
             wait_weights()
             cuda.syncthreads()
             for p in range(n_passes):

@@ -1,9 +1,12 @@
-"""Makes the evidence of docs/evidence on this machine's cards in one go:  python -m tests.gpu.evidence FOLDER [--cards N] [--limit SECONDS]
+"""Makes the evidence of docs/evidence on this machine's cards in one go:
+
+    python -m tests.gpu.evidence FOLDER [--cards N] [--limit SECONDS] [--only PART,PART | --without PART,PART]
 
 First, alone on the card, the tests of memory and the benchmarks; then side by side, in lanes, every suite and all other tests of tests/gpu.
 A line tells what ended, when and how, as it ends: a run that is cut off has said all that it knew.  FOLDER gets what the harness and the
 benchmarks write, one line where it is large, and the output of each part in PART.log.  Compile the kernels first (`strata kernels`, or
-`python -m tests.ptx.prebuild`), or the first window of each shape does.  The exit status is 1 where a part failed or was cut off.
+`python -m tests.ptx.prebuild`), or the first window of each shape does.  The exit status is 1 where a part failed or was cut off.  --only and
+--without name parts, where a machine is not lent for long enough to make all of them at once.
 """
 
 import argparse
@@ -73,6 +76,18 @@ def lanes(n_cards: int) -> list[list[Part]]:
     return made
 
 
+def chosen(parts: list[Part], only: str | None, without: str | None) -> list[Part]:
+    """Return the parts that are named by `only` (all, where it is None) and not by `without`; names separated by commas."""
+    wanted, left_out = only.split(",") if only is not None else None, (without or "").split(",")
+    return [part for part in parts if (wanted is None or part.name in wanted) and part.name not in left_out]
+
+
+def unknown_names(n_cards: int, *texts: str | None) -> list[str]:
+    """Return what is named and is no part."""
+    known = {part.name for lane in (first_parts(), *lanes(n_cards)) for part in lane}
+    return [name for text in texts if text for name in text.split(",") if name not in known]
+
+
 class Runner:
     """Runs parts within a limit of seconds for all of them, and tells how each ended."""
 
@@ -117,11 +132,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cards", type=int, default=1)
     parser.add_argument("--limit", type=float, default=1800)
+    parser.add_argument("--only")
+    parser.add_argument("--without")
     asked = parser.parse_args(arguments)
+    if unknown := unknown_names(asked.cards, asked.only, asked.without):
+        parser.error(f"no such part: {', '.join(unknown)}")
     asked.folder.mkdir(parents=True, exist_ok=True)
     runner = Runner(asked.folder, asked.limit, lambda line: print(line, flush=True))
-    runner.run_lane(first_parts())
-    runner.run_beside(lanes(asked.cards))
+    runner.run_lane(chosen(first_parts(), asked.only, asked.without))
+    runner.run_beside([chosen(lane, asked.only, asked.without) for lane in lanes(asked.cards)])
     return int(runner.n_bad > 0)
 
 

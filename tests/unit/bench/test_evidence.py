@@ -3,8 +3,10 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from harness.suites.table import SUITES
-from tests.gpu.evidence import LARGEST_FILE, Part, Runner, first_parts, lanes
+from tests.gpu.evidence import LARGEST_FILE, Part, Runner, chosen, first_parts, lanes, main, unknown_names
 
 FOLDER = Path(__file__).parents[3] / "docs" / "evidence"
 WRITE = "import json, sys; json.dump(list(range({n})), open(sys.argv[2], 'w')); print('done')"
@@ -24,6 +26,17 @@ def test_every_suite_named_is_one_and_every_file_has_its_own_name():
 def test_every_file_of_a_card_in_the_evidence_is_made_but_those_of_earlier_states():
     made = {f"{part.name}.json" for part in everything(2) if part.writes}
     assert {path.name for path in FOLDER.glob("h200-*.json")} - made == {"h200-bench-gpu-other.json", "h200-golden-host.json"}
+
+
+def test_parts_are_chosen_by_name_and_a_name_of_none_is_an_error(tmp_path, capsys):
+    parts, names = first_parts(), [part.name for part in first_parts()]
+    assert [part.name for part in chosen(parts, None, None)] == names
+    assert [part.name for part in chosen(parts, "h200-bench-tier,tests", None)] == ["h200-bench-tier"]
+    assert [part.name for part in chosen(parts, None, "h200-bench-tier,memory")] == [n for n in names if n not in ("h200-bench-tier", "memory")]
+    assert unknown_names(1, "tests,h200-tier", "h200-two-cards") == ["h200-two-cards"] and not unknown_names(2, None, "h200-two-cards")
+    with pytest.raises(SystemExit) as stopped:
+        main([str(tmp_path / "made"), "--only", "h200-nothing"])
+    assert stopped.value.code == 2 and "no such part: h200-nothing" in capsys.readouterr().err and not (tmp_path / "made").exists()
 
 
 def told_by(folder: Path, limit_s: float, all_lanes: list[list[Part]]) -> tuple[Runner, list[str]]:

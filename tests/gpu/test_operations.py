@@ -58,6 +58,8 @@ def test_chunks_have_the_bits_of_the_host_however_many_heads_a_thread_holds(conf
 @BOTH
 @pytest.mark.parametrize(("keep", "n_at_once"), [(True, 1), (True, 2), (True, 3), (False, 1), (False, 2)])
 def test_decode_windows_of_the_delta_net_have_the_bits_of_the_host(config, keep, n_at_once, card, control):
+    if n_at_once == 3 and not card.target.bulk_copies:
+        pytest.skip("three heads at once need bulk copies: compute capability 9.0 to 11.x")
     rows = [tuple((slot, 7 + slot, 1) for slot in range(n)) for n in range(1, 6)]
     segments = [((3, 11, n),) for n in range(1, 9)] + rows + [((4, 0, 1), (1, 9, 2), (0, 2, 1)), ((2, 7, 3), (0, 1, 4), (4, 1, 1))]
     for number, one in enumerate(segments):

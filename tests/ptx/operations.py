@@ -64,6 +64,10 @@ def delta_net() -> Iterator[Entry]:
     from strata.cuda.delta_net.scan import ScanShape, scan_kernel
     from strata.cuda.delta_net.window_scan import WindowShape, window_scan_kernel
 
+    def most_heads(target) -> int:
+        """Heads that a multiprocessor may hold: three by bulk copies, one before 9.0."""
+        return 3 if target.bulk_copies else 2 if target.dependent_launch else 1
+
     for config, label in ((REAL, "real"), (SMALL, "small")):
         heads = (config.ssm_state, config.n_ssm_qk_heads, config.n_ssm_v_heads, config.conv_taps)
         real = config is REAL
@@ -71,7 +75,7 @@ def delta_net() -> Iterator[Entry]:
             build = lambda t, h=heads, n=n_run: chunk_prepare.prepare_kernel(*h, n, t)  # noqa: E731
             yield _entry(f"prepare {n_run} {label}", build, "7*f32 F 3*i32 I 3*f32", 96, real)
         for name, keep, at_once in (("kept", True, 1), ("kept, 2", True, 2), ("kept, 3", True, 3), ("to be committed", False, 2)):
-            build = lambda t, h=heads, k=keep, n=at_once: window_scan_kernel(WindowShape(*h, k, n if t.bulk_copies else min(n, 2 if t.dependent_launch else 1)), t)  # noqa: E731
+            build = lambda t, h=heads, k=keep, n=at_once: window_scan_kernel(WindowShape(*h, k, min(n, most_heads(t))), t)  # noqa: E731
             yield _entry(f"window scan {name} {label}", build, f"8*f32 3*i32 F F f32 f32 i32 4*f32 {CODED}", 255, real)
         yield _entry(f"gate and norm {label}", lambda t, c=config: gdn.gate_norm_kernel(c.ssm_state, t), f"3*f32 F I f32 {CODED}", 64, real)
         for n_held, most in ((1, 168), (config.n_ssm_v_heads // config.n_ssm_qk_heads, 255)):

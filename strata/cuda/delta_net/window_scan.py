@@ -228,7 +228,8 @@ def launch_window_scan(
     require(window.n_rows <= MOST_ROWS, f"{window.n_rows} rows", f"a segment has {MOST_ROWS} at most", "use launch_prepare and launch_scan")
     n_v = config.n_ssm_v_heads
     n_at_once = n_at_once or heads_at_once(device, n_v * window.n_rows, keep)
-    require(n_at_once in ((1, 2, 3) if keep else (1, 2)), f"{n_at_once} heads at once", "1 and 2 fit, and 3 where the memory is kept")
+    most = 3 if keep and device.target.bulk_copies else 2
+    require(1 <= n_at_once <= most, f"{n_at_once} heads at once", f"1 to {most} fit; 3 where the memory is kept and the card has bulk copies")
     shape = WindowShape(size, config.n_ssm_qk_heads, n_v, config.conv_taps, keep, n_at_once)
     arguments = (
         u, alpha, logits, tail, conv, bias, decay, memory, window.first, window.count, window.segment_slot, np.float32(read_scale),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.gpu.tier_engines import HALF, RAM, ROUNDS, answered, asked, opened
 
-MOST_APART = 0.03
+MOST_APART, ENGINES, ROUND = 0.03, 36, 12
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +70,21 @@ def test_a_session_opened_and_closed_1000_times_leaks_nothing(model):
     device.close()
 
 
-def test_an_engine_with_a_tier_leaves_nothing_behind():
+def test_engines_with_a_tier_leave_nothing_behind():
+    """A driver keeps freed pages, and does not give them when asked for all it has: what it calls free goes up and down by up to 160 MB.
+
+    On an H200 (driver 580) it comes back to the same byte every 11 engines: the most of twelve is the same, and less where an engine leaves a page.
+    """
+
     def free_after() -> int:
         with opened(expert_cache=HALF, **RAM, **ROUNDS) as engine:
             answered(engine, asked(3, 2))
             device = engine.stages[0].executor.device
         del engine
         gc.collect()
+        assert not device.taken, "a closed card has accounts left"
         return device.memory().free_bytes
 
-    first = free_after()
-    assert [free_after() for _ in range(3)][-1] >= first - (4 << 20)
+    readings = [free_after() for _ in range(ENGINES)]
+    print("free after each engine", [f"{n:,}" for n in readings])
+    assert max(readings[-ROUND:]) >= max(readings[:ROUND])

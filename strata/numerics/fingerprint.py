@@ -44,29 +44,40 @@ def names_in(code: CodeType) -> set[str]:
     return names
 
 
+def _framed(part: object) -> bytes:
+    content = part if isinstance(part, bytes) else str(part).encode()
+    return b"%d:" % len(content) + content
+
+
+@functools.cache
+def _framed_name(name: str) -> bytes:
+    """What a string is written as: most of what is written are names, and most names come again and again."""
+    return _framed(str.__module__) + _framed(str.__qualname__) + _framed(repr(name))
+
+
 class Fingerprint:
     """One walk over a function's objects; `packages` are the top-level packages whose functions are followed."""
 
     def __init__(self, packages: frozenset[str]) -> None:
         self._packages = packages
-        self._hash = hashlib.sha256()
+        self._written: list[bytes] = []
         self._seen: dict[int, int] = {}
         self._kept: list[object] = []  # keeps ids unique during the walk
 
     def hexdigest(self) -> str:
-        return self._hash.hexdigest()
+        return hashlib.sha256(b"".join(self._written)).hexdigest()
 
     def _write(self, *parts: object) -> None:
-        for part in parts:
-            content = part if isinstance(part, bytes) else str(part).encode()
-            self._hash.update(b"%d:" % len(content) + content)
+        self._written += map(_framed, parts)
 
     def _is_own(self, module: str | None) -> bool:
         return (module or "").partition(".")[0] in self._packages
 
     def add(self, value: object) -> None:
         """Add an object and what it refers to."""
-        if isinstance(value, ATOMS):
+        if type(value) is str:
+            self._written.append(_framed_name(value))
+        elif isinstance(value, ATOMS):
             self._add_atom(value)
         elif id(value) in self._seen:
             self._write("seen", self._seen[id(value)])
